@@ -183,7 +183,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         size: call.size,
         realloc,
     };
-    give(context, task, &caller, thread, &given, |at| {
+    report(context, task, &caller, thread, &given, |at| {
         *at = after_return(registers);
     });
     None
@@ -202,7 +202,7 @@ pub(crate) struct Given {
 
 /// Reports a block that was given. `at` fills in the caller's registers.
 #[inline(always)]
-pub(crate) fn give(
+pub(crate) fn report(
     context: &impl EbpfContext,
     task: CurrentTask,
     caller: &Caller,

@@ -17,17 +17,17 @@ static NO_SESSIONS: ProgramArray = ProgramArray::with_max_entries(1, 0);
 /// kernel pointers. A program with a tail call gets no private stack (`check_max_stack_depth`, kernel/bpf/verifier.c).
 #[inline(always)]
 pub(crate) fn use_own<C: EbpfContext>(context: &C, registers: &pt_regs) {
-    pass(&NO_PROGRAMS, context, registers);
+    keep_off_private(&NO_PROGRAMS, context, registers);
 }
 
 /// As [`use_own`], for a program of a session.
 #[inline(always)]
 pub(crate) fn use_own_in_session<C: EbpfContext>(context: &C, registers: &pt_regs) {
-    pass(&NO_SESSIONS, context, registers);
+    keep_off_private(&NO_SESSIONS, context, registers);
 }
 
 #[inline(always)]
-fn pass<C: EbpfContext>(programs: &ProgramArray, context: &C, registers: &pt_regs) {
+fn keep_off_private<C: EbpfContext>(programs: &ProgramArray, context: &C, registers: &pt_regs) {
     // This is never true, but the verifier cannot know that.
     if stack_pointer(registers) == 0 {
         // SAFETY: there is no program to jump to, so the call returns.

@@ -16,7 +16,7 @@ use crate::{
         after_return, at_entry, entry_stack_pointer, first_argument, instruction_pointer,
         return_value, stack_pointer,
     },
-    calls::{Given, give},
+    calls::{Given, report},
     emit::lost,
     kernel::CurrentTask,
     kernel_stack,
@@ -30,6 +30,14 @@ use crate::{
 const PROBE_RETURN: u32 = 0;
 /// It is not. At a return, the result has no meaning.
 const LEAVE_ALONE: u32 = 1;
+
+/// What a call's entry or return leads to.
+enum Step {
+    /// The block is reported, and the return left alone.
+    Report(Block),
+    /// The program ends with this result.
+    End(u32),
+}
 
 /// A block that malloc gives.
 struct Block {
@@ -70,13 +78,13 @@ extern "C" fn malloc_session(context: *mut c_void) -> u32 {
             return LEAVE_ALONE;
         }
     };
-    let block = match is_entry {
+    let step = match is_entry {
         true => enter(registers, cookie, task, thread),
         false => leave(registers, cookie, thread),
     };
-    let block = match block {
-        Ok(block) => block,
-        Err(result) => return result,
+    let block = match step {
+        Step::Report(block) => block,
+        Step::End(result) => return result,
     };
     let given = Given {
         cookie,
@@ -84,7 +92,7 @@ extern "C" fn malloc_session(context: *mut c_void) -> u32 {
         size: block.size,
         realloc: false,
     };
-    give(&context, task, &caller, thread, &given, |at| {
+    report(&context, task, &caller, thread, &given, |at| {
         *at = match block.return_address {
             0 => after_return(registers),
             address => at_entry(registers, address),
@@ -93,26 +101,18 @@ extern "C" fn malloc_session(context: *mut c_void) -> u32 {
     LEAVE_ALONE
 }
 
-/// The block that the call is about to give.
-///
-/// # Errors
-/// It is not known, or does not count; the program's result.
+/// The call has begun. Its block is reported at once if it is known.
 #[inline(always)]
-fn enter(
-    registers: &pt_regs,
-    cookie: Cookie,
-    task: CurrentTask,
-    thread: &mut Thread,
-) -> Result<Block, u32> {
+fn enter(registers: &pt_regs, cookie: Cookie, task: CurrentTask, thread: &mut Thread) -> Step {
     let sp = stack_pointer(registers);
     thread.drop_stale(sp, cookie.0);
     let (inside, own) = (thread.inside(), 1u32 << cookie.layer());
     if inside & own != 0 {
-        return Err(LEAVE_ALONE);
+        return Step::End(LEAVE_ALONE);
     }
     thread.forget_released(cookie.0);
     let size = first_argument(registers);
-    // If returns are probed, the return address may be a replaced one.
+    // If a return is pending, of this or another tool's probe, the return address may be a replaced one.
     let return_address = match task.has_pending_returns() {
         true => 0,
         false => word_or_zero(sp),
@@ -124,7 +124,7 @@ fn enter(
         0
     };
     if addr != 0 && !thread.cache.is_due() {
-        return Ok(Block {
+        return Step::Report(Block {
             addr,
             size,
             return_address,
@@ -138,18 +138,15 @@ fn enter(
         inside: inside | own,
         ..Call::EMPTY
     });
-    Err(if pushed { PROBE_RETURN } else { LEAVE_ALONE })
+    Step::End(if pushed { PROBE_RETURN } else { LEAVE_ALONE })
 }
 
-/// The block that the call has given.
-///
-/// # Errors
-/// There is none; the program's result.
+/// The call has returned.
 #[inline(always)]
-fn leave(registers: &pt_regs, cookie: Cookie, thread: &mut Thread) -> Result<Block, u32> {
+fn leave(registers: &pt_regs, cookie: Cookie, thread: &mut Thread) -> Step {
     let Some(call) = thread.pop(entry_stack_pointer(registers)) else {
         lost(Reason::BeganBeforeAttach);
-        return Err(LEAVE_ALONE);
+        return Step::End(LEAVE_ALONE);
     };
     let addr = return_value(registers);
     if call.pointer != 0 && call.pointer != addr {
@@ -157,9 +154,9 @@ fn leave(registers: &pt_regs, cookie: Cookie, thread: &mut Thread) -> Result<Blo
         distrust(cookie.index());
     }
     if addr == 0 {
-        return Err(LEAVE_ALONE);
+        return Step::End(LEAVE_ALONE);
     }
-    Ok(Block {
+    Step::Report(Block {
         addr,
         size: call.size,
         return_address: 0,

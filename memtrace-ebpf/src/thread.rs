@@ -21,7 +21,7 @@ use crate::{
     kernel::CurrentTask,
     maps::{changes, recording},
     subject::Subject,
-    thread_cache::CachePlace,
+    thread_cache::CacheState,
 };
 
 /// Threads of traced processes. A thread takes the place that its tid gives, or the next free one, when it first
@@ -57,7 +57,7 @@ pub(crate) struct Call {
     /// The probe's cookie; [`NESTED`] is set if another call of its layer was in flight.
     pub(crate) cookie: u64,
     pub(crate) size: u64,
-    /// Block to take, or address of the out-pointer.
+    /// Block to take, address of the out-pointer or, of `malloc_session`, the block that is expected (0: none).
     pub(crate) pointer: u64,
     /// The rest is of devices' functions. Address of a word that multiplies the size, or 0; other
     /// operations keep an argument here.
@@ -164,7 +164,7 @@ pub(crate) struct Thread {
     pub(crate) depth: u64,
     walks: u64,
     clock: Clock,
-    pub(crate) cache: CachePlace,
+    pub(crate) cache: CacheState,
     pub(crate) syscall: Syscall,
     /// The last release of the heap, and of anything else, by which one releasing function
     /// implemented by another (free_sized → free) is recognised.
@@ -445,7 +445,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.syscall = Syscall::EMPTY;
             thread.devices = 0;
             thread.clock = Clock::NEVER;
-            thread.cache = CachePlace::UNKNOWN;
+            thread.cache = CacheState::UNKNOWN;
             thread.walks = owner << 32 | emit::now() & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
             return place;
@@ -463,8 +463,11 @@ extern "C" fn learn(place: u64) -> u64 {
     let (Some(thread), Some(caller)) = (at(place), Caller::traced()) else {
         return NOWHERE;
     };
-    // Another program may have its caches elsewhere.
-    thread.cache.probe = 0;
+    if thread.known.image == caller.image {
+        thread.cache.forget_place();
+    } else {
+        thread.cache = CacheState::UNKNOWN;
+    }
     thread.known = Known {
         as_of,
         image: caller.image,

@@ -5,12 +5,13 @@ use memtrace_common::thread_cache::list;
 
 use crate::{kernel::CurrentTask, maps::THREAD_CACHES, memory::word_or_zero as word};
 
-/// Where a thread's cache is.
+/// What is known of a thread's cache.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(crate) struct CachePlace {
-    /// Address of the probe whose function uses it; 0: not known.
-    pub(crate) probe: u64,
+pub(crate) struct CacheState {
+    /// Address of the probe whose function uses it; 0: its place is not known.
+    probe: u64,
+    /// The thread pointer then.
     thread_pointer: u64,
     /// Address of the pointer to it.
     pointer: u64,
@@ -22,13 +23,19 @@ pub(crate) struct CachePlace {
 const FIRST: u64 = 64;
 const ONE_OF: u64 = 256;
 
-impl CachePlace {
-    pub(crate) const UNKNOWN: CachePlace = CachePlace {
+impl CacheState {
+    pub(crate) const UNKNOWN: CacheState = CacheState {
         probe: 0,
         thread_pointer: 0,
         pointer: 0,
         predicted: 0,
     };
+
+    /// Another library may be where the last one was.
+    #[inline(always)]
+    pub(crate) fn forget_place(&mut self) {
+        self.probe = 0;
+    }
 
     /// The block that the function with this number, probed at `probe`, is about to give; 0 if that is not known.
     #[inline(always)]

@@ -7,10 +7,16 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench, kernel, record::Record, report::Report, running::Running, targets, truth::Truth,
+    Bench, kernel,
+    record::Record,
+    report::{Report, ReportedSite},
+    running::Running,
+    targets,
+    truth::Truth,
 };
 use std::{
     env, fs,
+    io::Write as _,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -64,6 +70,71 @@ fn a_cache_that_misleads_after_many_calls_is_visible() {
     let expected = u64::from(kernel::has_uprobe_sessions());
     assert_eq!(report.loss(Reason::ResultMispredicted), 0);
     assert_eq!(report.loss(Reason::UnknownFree), expected);
+}
+
+/// Nor is the place of a cache kept when a thread's variables are elsewhere.
+#[test]
+fn a_thread_with_the_variables_of_another() {
+    let bench = Bench::new();
+    let truth = bench.path("truth");
+    let target = targets::program("thread_pointer.c");
+    let report = Record::launch(&bench, &[], [&target, &truth]).finish(7);
+    report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+}
+
+/// Allocations whose stack begins in a function.
+fn directly_in(report: &Report, function: &str) -> u64 {
+    let sites = report.sites.iter().filter(|site| site.layer == "heap");
+    let first = |site: &ReportedSite| site.frames.first()?.function.clone();
+    sites
+        .filter(|site| first(site).as_deref() == Some(function))
+        .map(|site| site.counts.alloc_count)
+        .sum()
+}
+
+/// Whether or not the return of malloc is probed, its caller is the first frame.
+#[test]
+fn callers_along_frame_pointers() {
+    let bench = Bench::new();
+    let target = targets::program("tail_call.c");
+    for options in [&[][..], &["--frame-pointers"]] {
+        let report = Record::launch(&bench, options, [&target]).finish(0);
+        assert_eq!(directly_in(&report, "caller"), 2000, "{options:?}");
+        assert_eq!(directly_in(&report, "direct"), 2000, "{options:?}");
+    }
+}
+
+/// Another tool's return probe has replaced the return address before malloc is entered by a jump.
+#[test]
+fn callers_where_another_tool_probes_returns() {
+    const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
+    let bench = Bench::new();
+    let target = targets::program("tail_call.c");
+    let output = Command::new(&target).arg("where").output().unwrap();
+    let offset: u64 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let append = |line: &str| {
+        let file = fs::OpenOptions::new().append(true).open(EVENTS);
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    };
+    let enable = |on: &str| {
+        fs::write("/sys/kernel/tracing/events/memtrace_test/jump/enable", on).unwrap();
+    };
+    append(&format!(
+        "r:memtrace_test/jump {}:{offset:#x}\n",
+        target.display()
+    ));
+    enable("1");
+    let report = Record::launch(&bench, &[], [&target]).finish(0);
+    enable("0");
+    append("-:memtrace_test/jump\n");
+    report.expect_no_losses(0);
+    assert_eq!(directly_in(&report, "caller"), 2000);
+    assert_eq!(directly_in(&report, "direct"), 2000);
 }
 
 #[test]

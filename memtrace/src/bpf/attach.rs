@@ -2,7 +2,7 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fs, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
@@ -23,7 +23,7 @@ use memtrace_common::function::Cookie;
 use super::{
     error::TracerError,
     maps::descriptor,
-    multi::{self, Ends, Loaded},
+    multi::{self, Ends, MultiError},
     raw, semaphore,
     tracer::Options,
 };
@@ -46,7 +46,8 @@ pub(crate) enum Link {
 pub(super) enum Attacher {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
-        programs: Vec<OwnedFd>,
+        /// In the order of their names; those of devices are loaded when one is probed.
+        programs: Vec<Option<OwnedFd>>,
         session: Option<Session>,
         /// By [`Plain`].
         plain: Vec<OwnedFd>,
@@ -72,6 +73,9 @@ const EMPTY_PROGRAMS: [&str; 5] = [
     "empty_entry",
 ];
 
+/// Those of the above that are for devices.
+const DEVICE: std::ops::Range<usize> = 2..4;
+
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
 
@@ -85,15 +89,27 @@ pub(super) struct Session {
     program: OwnedFd,
     /// Where functions find the blocks that they give next, by the functions' numbers.
     thread_caches: OwnedFd,
+    /// The numbers of those that were published. Not again: the kernel side takes back one that has misled it.
+    published: HashSet<u32>,
 }
 
 impl Session {
-    /// Whether it serves a probe. The program then knows the function's cache.
-    fn serves(&self, probe: &Probe) -> bool {
+    /// Publishes the cache of a probed function. False if the function has none, or its number is too large.
+    fn publish(&mut self, probe: &Probe) -> bool {
+        let Some(cache) = probe.thread_cache else {
+            return false;
+        };
         let function = Cookie(probe.cookie()).index();
-        probe
-            .thread_cache
-            .is_some_and(|cache| raw::update(self.thread_caches.as_fd(), function, cache).is_ok())
+        if self.published.contains(&function) {
+            return true;
+        }
+        match raw::update(self.thread_caches.as_fd(), function, cache) {
+            Ok(()) => self.published.insert(function),
+            Err(error) => {
+                tracing::debug!("the cache of `{}` is left aside: {error}", probe.symbol);
+                false
+            }
+        }
     }
 }
 
@@ -121,6 +137,8 @@ fn program_of(probe: &Probe, at_return: bool) -> usize {
 pub(super) struct Programs {
     names: [&'static str; 5],
     multi: Option<multi::Prepared>,
+    /// Returns may be left alone.
+    session: bool,
     thread_caches: OwnedFd,
 }
 
@@ -130,56 +148,70 @@ impl Programs {
     /// # Errors
     /// A map is missing.
     pub(super) fn new(ebpf: &Ebpf, object: &[u8], options: &Options) -> Result<Self, TracerError> {
-        let (empty, one_by_one) = (options.empty_probes, options.one_by_one);
-        // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
-        let session = (!empty && !options.frame_pointers).then_some(SESSION);
-        let names = if empty { EMPTY_PROGRAMS } else { PROGRAMS };
-        let all = [names.as_slice(), &PLAIN].concat();
-        let multi = match one_by_one {
+        let multi = match options.one_by_one {
             true => None,
-            false => match multi::Prepared::new(ebpf, object, all, session) {
-                Ok(prepared) => Some(prepared),
-                Err(error) => {
-                    tracing::debug!("uprobes one by one: {error}");
-                    None
-                }
-            },
+            false => multi::Prepared::new(ebpf, object).map_or_else(not_multi, Some),
         };
         Ok(Self {
-            names,
+            names: match options.empty_probes {
+                true => EMPTY_PROGRAMS,
+                false => PROGRAMS,
+            },
             multi,
+            // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
+            session: !options.empty_probes && !options.frame_pointers,
             thread_caches: descriptor(ebpf, "THREAD_CACHES")?,
         })
     }
 
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
-        let Some(prepared) = self.multi else {
-            return Attacher::Perf(self.names);
-        };
-        match prepared.load() {
-            Ok(Loaded {
-                mut programs,
-                session,
-            }) => Attacher::Multi {
-                plain: programs.split_off(self.names.len()),
-                programs,
-                session: session.map(|program| Session {
-                    program,
-                    thread_caches: self.thread_caches,
-                }),
-                own: OwnPrograms {
-                    entry: self.names[0],
-                    prepared: Box::new(prepared),
-                    by_cookie: HashMap::new(),
-                },
-            },
-            Err(error) => {
-                tracing::debug!("uprobes one by one: {error}");
-                Attacher::Perf(self.names)
-            }
-        }
+        let names = self.names;
+        self.load_multi().unwrap_or(Attacher::Perf(names))
     }
+
+    fn load_multi(self) -> Option<Attacher> {
+        let prepared = self.multi?;
+        prepared.try_links().map_or_else(not_multi, Some)?;
+        let first = names_but_devices(&self.names);
+        let (loaded, session) = std::thread::scope(|scope| {
+            let session = (self.session && prepared.has_sessions())
+                .then(|| scope.spawn(|| prepared.load(SESSION, Ends::Both)));
+            let loaded = prepared.load_all(&first);
+            (loaded, session.and_then(|program| program.join().ok()))
+        });
+        let mut programs: Vec<_> = loaded.map_or_else(not_multi, Some)?;
+        let plain = programs.split_off(first.len() - PLAIN.len());
+        let mut programs: Vec<_> = programs.into_iter().map(Some).collect();
+        programs.splice(DEVICE.start..DEVICE.start, DEVICE.map(|_| None));
+        let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
+        let session = session.and_then(|program| program.inspect_err(failed).ok());
+        Some(Attacher::Multi {
+            programs,
+            session: session.map(|program| Session {
+                program,
+                thread_caches: self.thread_caches,
+                published: HashSet::new(),
+            }),
+            plain,
+            own: OwnPrograms {
+                names: self.names,
+                prepared: Box::new(prepared),
+                by_cookie: HashMap::new(),
+            },
+        })
+    }
+}
+
+/// The programs that are loaded at the start: those of memory, of static probes, and without a cookie.
+fn names_but_devices(names: &[&'static str; 5]) -> Vec<&'static str> {
+    let (memory, rest) = (&names[..DEVICE.start], &names[DEVICE.end..]);
+    [memory, rest, &PLAIN].concat()
+}
+
+fn not_multi<T>(error: MultiError) -> Option<T> {
+    tracing::debug!("uprobes one by one: {error}");
+    None
 }
 
 /// Whether a probe is worth a program of its own.
@@ -188,9 +220,9 @@ fn is_hot(probe: &Probe) -> bool {
     program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
 }
 
-/// Copies of the program for entries, each for one function.
+/// Programs that are loaded when they are needed: copies of the program for entries, each for one function, and others.
 pub(super) struct OwnPrograms {
-    entry: &'static str,
+    names: [&'static str; 5],
     prepared: Box<multi::Prepared>,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
@@ -208,7 +240,7 @@ impl OwnPrograms {
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
         let load = |cookie| {
-            let program = self.prepared.load_for(self.entry, cookie);
+            let program = self.prepared.load_for(self.names[0], cookie);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
         };
@@ -223,6 +255,22 @@ impl OwnPrograms {
             loaded.map(|thread| thread?.join().ok()?).collect()
         });
         self.by_cookie.extend(new.into_iter().zip(loaded));
+    }
+
+    /// Loads the programs that are missing at some places.
+    fn complete(
+        &self,
+        programs: &mut [Option<OwnedFd>],
+        places: impl Iterator<Item = usize>,
+    ) -> Result<(), TracerError> {
+        let missing: BTreeSet<usize> = places.filter(|&place| programs[place].is_none()).collect();
+        let names: Vec<_> = missing.iter().map(|&place| self.names[place]).collect();
+        let loaded = self.prepared.load_all(&names);
+        let loaded = loaded.map_err(|error| TracerError::Late(error.to_string()))?;
+        for (place, program) in missing.into_iter().zip(loaded) {
+            programs[place] = Some(program);
+        }
+        Ok(())
     }
 
     /// The program of a probe, if it has its own.
@@ -252,7 +300,7 @@ impl Attacher {
     }
 
     /// The programs of multi links.
-    pub(super) fn of_multi_links(&self) -> impl Iterator<Item = &OwnedFd> {
+    pub(super) fn of_multi_links(&self) -> Vec<&OwnedFd> {
         let Attacher::Multi {
             programs,
             session,
@@ -260,11 +308,22 @@ impl Attacher {
             own,
         } = self
         else {
-            return Vec::new().into_iter();
+            return Vec::new();
         };
         let session = session.iter().map(|session| &session.program);
-        let all = programs.iter().chain(plain).chain(session);
-        all.chain(own.loaded()).collect::<Vec<_>>().into_iter()
+        let all = programs.iter().flatten().chain(plain).chain(session);
+        all.chain(own.loaded()).collect()
+    }
+
+    /// Loads the programs that would be loaded later.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub(super) fn load_rest(&mut self) -> Result<(), TracerError> {
+        let Attacher::Multi { programs, own, .. } = self else {
+            return Ok(());
+        };
+        own.complete(programs, DEVICE)
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -296,8 +355,14 @@ impl Attacher {
                     links.push(Link::Multi(link));
                     Ok::<_, TracerError>(())
                 };
-                let served = |probe: &&Probe| session.as_ref().is_some_and(|it| it.serves(probe));
-                let in_session: Vec<&Probe> = allocating.extract_if(.., |it| served(it)).collect();
+                let ends = |probe| [false, true].map(|at_return| program_of(probe, at_return));
+                own.complete(programs, probes.iter().flat_map(ends))?;
+                let in_session: Vec<&Probe> = match session {
+                    Some(session) => allocating
+                        .extract_if(.., |probe| session.publish(probe))
+                        .collect(),
+                    None => Vec::new(),
+                };
                 let rest = releasing.iter().chain(&allocating).copied();
                 own.load(&rest.filter(|probe| is_hot(probe)).collect::<Vec<_>>());
                 // Returns before entries: an entry without its return would look in flight forever.
@@ -316,6 +381,7 @@ impl Attacher {
                         shared.retain(|probe| own.of(probe).is_none());
                     }
                     for (place, program) in programs.iter().enumerate() {
+                        let Some(program) = program else { continue };
                         let at_place: Vec<&Probe> = shared
                             .iter()
                             .copied()

@@ -43,6 +43,9 @@ pub(crate) enum TracerError {
         program: &'static str,
         source: ProgramError,
     },
+    /// A program that is loaded when it is needed.
+    #[error("{0}")]
+    Late(String),
     #[error("cannot attach to tracepoint `{tracepoint}`: {source}")]
     Tracepoint {
         tracepoint: &'static str,

@@ -61,6 +61,8 @@ pub(super) enum MultiError {
     Relocation(#[from] aya_obj::relocation::EbpfRelocationError),
     #[error(transparent)]
     Btf(#[from] aya_obj::btf::BtfError),
+    #[error("cannot keep the maps: {0}")]
+    Maps(io::Error),
     #[error("the kernel refused the object's types: {0}")]
     Types(io::Error),
     #[error("the object has no program `{0}`")]
@@ -82,29 +84,16 @@ pub(super) enum MultiError {
 pub(super) struct Prepared {
     object: Object,
     types: Option<OwnedFd>,
-    names: Vec<&'static str>,
-    session: Option<&'static str>,
-}
-
-/// Programs that are loaded.
-pub(super) struct Loaded {
-    /// In the order of their names.
-    pub(super) programs: Vec<OwnedFd>,
-    /// `None` if the kernel has no sessions, or none was asked for.
-    pub(super) session: Option<OwnedFd>,
+    #[expect(dead_code, reason = "the instructions contain their numbers")]
+    maps: Vec<OwnedFd>,
 }
 
 impl Prepared {
-    /// Programs of an object whose maps `ebpf` holds; `session` is one for both ends of calls.
+    /// Programs of an object whose maps `ebpf` holds.
     ///
     /// # Errors
     /// The object is not as expected, or the kernel refuses its types.
-    pub(super) fn new(
-        ebpf: &Ebpf,
-        object: &[u8],
-        names: Vec<&'static str>,
-        session: Option<&'static str>,
-    ) -> Result<Prepared, MultiError> {
+    pub(super) fn new(ebpf: &Ebpf, object: &[u8]) -> Result<Prepared, MultiError> {
         let mut object = Object::parse(object)?;
         let maps = std::mem::take(&mut object.maps);
         let sections = object
@@ -112,33 +101,37 @@ impl Prepared {
             .keys()
             .map(|(section, _)| *section)
             .collect();
-        object.relocate_maps(
-            maps.iter().filter_map(|(name, map)| {
-                Some((name.as_str(), map_fd(ebpf.map(name)?)?.as_raw_fd(), map))
-            }),
-            &sections,
-        )?;
+        let fds: Vec<_> = maps
+            .iter()
+            .filter_map(|(name, map)| {
+                let fd = map_fd(ebpf.map(name)?)?.try_clone_to_owned();
+                Some(fd.map(|fd| (name.as_str(), fd, map)))
+            })
+            .collect::<Result<_, _>>()
+            .map_err(MultiError::Maps)?;
+        let by_name = fds
+            .iter()
+            .map(|(name, fd, map)| (*name, fd.as_raw_fd(), *map));
+        object.relocate_maps(by_name, &sections)?;
+        let fds = fds.into_iter().map(|(_, fd, _)| fd).collect();
         object.relocate_calls(&sections)?;
         object.sanitize_functions(aya::features());
         let types = load_types(&mut object)?;
         Ok(Prepared {
             object,
             types,
-            names,
-            session,
+            maps: fds,
         })
     }
 
-    /// Loads them at the same time: the verifier takes its time for each.
+    /// Tests whether the kernel has such links.
     ///
     /// # Errors
-    /// A kernel before 6.6 does not have such links; one whose filter is broken is refused
-    /// here.
-    pub(super) fn load(&self) -> Result<Loaded, MultiError> {
-        let load = |name, ends| self.load_one(name, ends, None);
+    /// A kernel before 6.6 does not; one whose filter is broken is refused here.
+    pub(super) fn try_links(&self) -> Result<(), MultiError> {
         // This program comes first because it uses no program array. The first user of such an array fixes its type
         // (`bpf_prog_map_compatible`, kernel/bpf/core.c), and the kernel would then refuse the programs of perf events.
-        let program = load(TRIED, Ends::Entry)?;
+        let program = self.load(TRIED, Ends::Entry)?;
         // Some kernels load programs of a type that they cannot attach.
         if refusal(&program, 0, Ends::Entry) == Some(libc::EINVAL) {
             return Err(MultiError::Unknown);
@@ -148,28 +141,35 @@ impl Prepared {
         if refusal(&program, u32::MAX, Ends::Entry) != Some(libc::EINVAL) {
             return Err(MultiError::ThreadFilter);
         }
-        let session = self.session.filter(|_| {
-            load(TRIED, Ends::Both)
-                .is_ok_and(|program| refusal(&program, 0, Ends::Both) != Some(libc::EINVAL))
-        });
+        Ok(())
+    }
+
+    /// Whether the kernel has sessions.
+    pub(super) fn has_sessions(&self) -> bool {
+        let program = self.load(TRIED, Ends::Both);
+        program.is_ok_and(|program| refusal(&program, 0, Ends::Both) != Some(libc::EINVAL))
+    }
+
+    /// Loads a program.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn load(&self, name: &'static str, ends: Ends) -> Result<OwnedFd, MultiError> {
+        self.load_one(name, ends, None)
+    }
+
+    /// Loads programs that run at one end, at the same time, because the verifier takes its time for each.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub(super) fn load_all(&self, names: &[&'static str]) -> Result<Vec<OwnedFd>, MultiError> {
         std::thread::scope(|scope| {
-            let session = session.map(|name| scope.spawn(move || load(name, Ends::Both)));
-            let names = self.names.iter();
-            let loading: Vec<_> = names
-                .map(|&name| scope.spawn(move || load(name, Ends::Entry)))
-                .collect();
+            let load = |&name| scope.spawn(move || self.load(name, Ends::Entry));
+            let loading: Vec<_> = names.iter().map(load).collect();
             let loaded = loading.into_iter();
-            let programs = loaded
+            loaded
                 .map(|program| program.join().unwrap_or(Err(MultiError::Unknown)))
-                .collect::<Result<_, _>>()?;
-            let session = session.and_then(|program| program.join().ok());
-            Ok(Loaded {
-                programs,
-                session: session.and_then(|program| {
-                    let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
-                    program.inspect_err(failed).ok()
-                }),
-            })
+                .collect()
         })
     }
 

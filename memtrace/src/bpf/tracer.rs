@@ -362,6 +362,11 @@ impl Tracer {
         matches!(self.attacher, Attacher::Multi { .. })
     }
 
+    /// Loads the programs that are otherwise loaded when something needs them.
+    pub(crate) fn load_rest(&mut self) -> Result<(), TracerError> {
+        self.attacher.load_rest()
+    }
+
     /// Whether one program serves both ends of glibc's malloc (Linux 6.13).
     pub(crate) fn has_sessions(&self) -> bool {
         matches!(
@@ -497,7 +502,12 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        fds.extend(self.attacher.of_multi_links().map(AsRawFd::as_raw_fd));
+        fds.extend(
+            self.attacher
+                .of_multi_links()
+                .into_iter()
+                .map(AsRawFd::as_raw_fd),
+        );
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");
             let info = fs::read_to_string(path).map_err(TracerError::State)?;

@@ -32,7 +32,8 @@ const CANNOT_TRACE: u8 = 2;
 pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     if args.loaded {
         let begun = Instant::now();
-        let (tracer, _ring) = Tracer::load(Options::default())?;
+        let (mut tracer, _ring) = Tracer::load(Options::default())?;
+        tracer.load_rest()?;
         let load_ms = begun.elapsed().as_millis();
         let inventory = Inventory::of_this_process().context("cannot list loaded BPF programs")?;
         let mut loaded = inventory.to_json();
@@ -61,9 +62,10 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
 /// Loads the kernel side as `record` does, which finds problems that no other check does.
 fn load() -> Result<Duration, TracerError> {
     let begun = Instant::now();
-    Tracer::load(Options {
+    let (mut tracer, _ring) = Tracer::load(Options {
         ring_bytes: 0,
         ..Options::default()
     })?;
+    tracer.load_rest()?;
     Ok(begun.elapsed())
 }

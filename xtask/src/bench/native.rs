@@ -9,7 +9,7 @@ use std::{path::PathBuf, process::Command};
 const DEPTHS: [u32; 3] = [4, 16, 64];
 const THREADS: [u32; 3] = [1, 2, 4];
 
-/// Forked processes that wait, which the kernel still asks at each probe.
+/// Numbers of forked processes that wait. The kernel goes through the probes of all of them at each hit.
 const CHILDREN: [u32; 3] = [1, 8, 32];
 
 /// Untraced, a pair takes less than a hundredth of the time.

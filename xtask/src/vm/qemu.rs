@@ -77,8 +77,8 @@ pub(super) fn run(
     let initramfs = initramfs(kernel, &work)?;
     let shares = [("host", Path::new("/")), ("out", out), ("targets", targets)];
     let mut qemu = Command::new("qemu-system-x86_64");
-    // One thread for both processors: with several, a processor may run into a breakpoint by which the other one changes
-    // the kernel's code, when the kernel has removed its handler already ("Oops: int3").
+    // One thread for both processors. With one for each, a processor meets the breakpoint of a patch of kernel code after
+    // the other one has ended the patch, and the kernel dies ("Oops: int3").
     qemu.args(["-accel", "tcg,thread=single", "-smp", "2", "-m", MEMORY])
         // Without cmpxchg16b, after which the flags are wrong in QEMU 7.2: kernels crash at random.
         .args(["-cpu", "max,-cx16"])

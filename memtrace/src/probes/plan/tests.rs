@@ -371,7 +371,7 @@ fn a_function_that_only_jumps_is_probed_at_its_target() {
     );
 }
 
-/// The words before are the compiler's; the relocation is proof that the slot belongs to a thread-local variable.
+/// It is accepted only if its slot has the relocation of a thread-local variable.
 #[test]
 fn the_thread_cache_of_libc_is_found() {
     let libc = Path::new(LIBRARIES).join("libc.so.6");
