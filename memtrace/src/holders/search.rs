@@ -148,21 +148,21 @@ pub(crate) fn of_sites(
         }
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
         let samples = scene.look(&groups)?;
-        let holders = sites
-            .iter()
-            .zip(samples)
-            .map(|(wanted, (sampled, mut ways))| {
-                if subject.lacks_registers() {
-                    ways.retain(|way| needs_no_stop(&way.held));
-                }
-                Holders {
-                    site: wanted.site,
-                    sampled,
-                    seen: None,
-                    ways,
-                }
+        let mut holders = Vec::new();
+        for (wanted, (sampled, mut ways)) in sites.iter().zip(samples) {
+            if subject.lacks_registers() {
+                let has_path = ways.iter().any(|way| matches!(way.held, Held::Path(_)));
+                ways.retain(|way| needs_no_stop(&way.held));
+                scene.lacks_paths |= has_path && ways.is_empty();
+            }
+            holders.push(Holders {
+                site: wanted.site,
+                sampled,
+                seen: None,
+                ways,
             });
-        Ok(holders.collect())
+        }
+        Ok(holders)
     };
     let is_doubtful = |found: &Vec<Holders>| {
         let mut ways = found.iter().flat_map(|of| &of.ways);
@@ -276,10 +276,12 @@ pub(super) struct Scene<'a> {
     redact: bool,
     why_no_python: Option<String>,
     longest_stop: Duration,
+    /// Blocks of a group are reachable, but no path to them could be verified.
+    lacks_paths: bool,
 }
 
-/// Searches, and again while the answer is doubtful and the process runs. `needs_unreached`: whether the answer depends
-/// on unreachable blocks.
+/// Searches, and again while the answer is doubtful or lacks paths and the process runs. `needs_unreached`: whether the
+/// answer depends on unreachable blocks.
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
@@ -304,9 +306,10 @@ fn with_graph<T>(
         if has_failed && process::has_ended(subject.owner()) {
             return Err(Error::Ended(subject.pid()));
         }
-        let mut found = found?;
+        let (mut found, lacks_paths) = found?;
         longest_stop = longest_stop.max(found.longest_stop);
-        let is_torn = found.as_of == AsOf::Running && is_doubtful(&found.holders);
+        let is_doubtful = lacks_paths || is_doubtful(&found.holders);
+        let is_torn = found.as_of == AsOf::Running && is_doubtful;
         if !is_torn || searches >= SEARCHES {
             found.longest_stop = longest_stop;
             found.took = begin.elapsed();
@@ -315,13 +318,14 @@ fn with_graph<T>(
     }
 }
 
+/// Also returns [`Scene::lacks_paths`].
 fn search_once<T>(
     subject: &Subject,
     known: &Known<'_>,
     retained: bool,
     needs_unreached: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
-) -> Result<Found<T>, Error> {
+) -> Result<(Found<T>, bool), Error> {
     let begin = Instant::now();
     let pid = subject.owner();
     let mappings = maps::read(pid)?;
@@ -376,6 +380,7 @@ fn search_once<T>(
         redact: known.redact,
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
+        lacks_paths: false,
     };
     let holders = look(&mut scene)?;
     // Names and lengths are read last. A process that has ended has none.
@@ -386,13 +391,14 @@ fn search_once<T>(
     if subject.running().is_none() && (known.is_over)() {
         return Err(Error::Over);
     }
-    Ok(Found {
+    let found = Found {
         holders,
         as_of: subject.as_of(),
         longest_stop: scene.longest_stop,
         took: begin.elapsed(),
         notes,
-    })
+    };
+    Ok((found, scene.lacks_paths))
 }
 
 impl Scene<'_> {
@@ -516,6 +522,9 @@ impl Scene<'_> {
                 break;
             }
         }
+        self.lacks_paths |= rest
+            .iter()
+            .any(|(group, _)| found.iter().all(|(of, _)| of != group));
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {

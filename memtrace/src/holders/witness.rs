@@ -15,6 +15,7 @@ use crate::{
     process::maps::{self, Mapping},
 };
 use std::{
+    cell::RefCell,
     collections::{HashMap, HashSet},
     thread,
     time::Duration,
@@ -80,6 +81,8 @@ pub(super) struct Witnesses<'a> {
     links: Links,
     /// The interpreter's cheapest root for each object that a path begins with.
     python_roots: HashMap<u64, PythonRoot>,
+    /// Followed once, because many blocks of a long list are sought. By the word and the first two nodes.
+    heads: RefCell<HashMap<(u64, NodeId, NodeId), Option<Head>>>,
 }
 
 /// The nodes of a path that are looked at.
@@ -163,6 +166,7 @@ impl<'a> Witnesses<'a> {
             memory,
             paths,
             python_roots,
+            heads: RefCell::default(),
         }
     }
 
@@ -217,9 +221,12 @@ impl<'a> Witnesses<'a> {
     /// The word at `address` as the head of a list that leads to the path's node at `index`, and on.
     fn head(&self, address: u64, path: &Nodes, index: usize) -> Option<Head> {
         let (block, next) = (*path.nodes.get(index)?, path.after(index)?);
-        let link = self.links.get(block, next)?;
-        let (block, next) = (self.graph.address(block), self.graph.address(next));
-        Head::new(address, block, next, link)?.advanced(&self.memory)
+        let mut heads = self.heads.borrow_mut();
+        *heads.entry((address, block, next)).or_insert_with(|| {
+            let link = self.links.get(block, next)?;
+            let (block, next) = (self.graph.address(block), self.graph.address(next));
+            Head::new(address, block, next, link)?.advanced(&self.memory)
+        })
     }
 
     /// The same of a word of `holder`, and its offset.
