@@ -339,10 +339,11 @@ impl Search {
             }
             Err(holders::Error::Over) => {
                 let is_late = |(_, since): (u32, Instant)| since.elapsed() >= LONGEST_HALT;
-                if self.halted.is_some_and(is_late) {
-                    self.notes
-                        .push(format!("process {tgid}: the search took too long"));
-                }
+                let why = match self.halted.is_some_and(is_late) {
+                    true => "the search took too long",
+                    false => "the recording ended during the search",
+                };
+                self.notes.push(format!("process {tgid}: {why}"));
                 Vec::new()
             }
             Err(error) => {
