@@ -149,11 +149,11 @@ pub(crate) fn of_sites(
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
         let samples = scene.look(&groups)?;
         let mut holders = Vec::new();
+        let is_path = |way: &Way| matches!(way.held, Held::Path(_));
+        let had_path = samples.iter().any(|(_, ways)| ways.iter().any(is_path));
         for (wanted, (sampled, mut ways)) in sites.iter().zip(samples) {
             if subject.lacks_registers() {
-                let has_path = ways.iter().any(|way| matches!(way.held, Held::Path(_)));
                 ways.retain(|way| needs_no_stop(&way.held));
-                scene.lacks_paths |= has_path && ways.is_empty();
             }
             holders.push(Holders {
                 site: wanted.site,
@@ -162,6 +162,7 @@ pub(crate) fn of_sites(
                 ways,
             });
         }
+        scene.lacks_paths |= had_path && holders.iter().all(|of| of.ways.is_empty());
         Ok(holders)
     };
     let is_doubtful = |found: &Vec<Holders>| {
@@ -276,7 +277,7 @@ pub(super) struct Scene<'a> {
     redact: bool,
     why_no_python: Option<String>,
     longest_stop: Duration,
-    /// Blocks of a group are reachable, but no path to them could be verified.
+    /// Blocks are reachable, but no path to any of them could be verified.
     lacks_paths: bool,
 }
 
@@ -522,9 +523,7 @@ impl Scene<'_> {
                 break;
             }
         }
-        self.lacks_paths |= rest
-            .iter()
-            .any(|(group, _)| found.iter().all(|(of, _)| of != group));
+        self.lacks_paths = found.is_empty() && !rest.is_empty();
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {
