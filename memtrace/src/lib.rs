@@ -12,6 +12,8 @@ mod escape;
 mod event;
 mod file;
 mod frames;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod hash;
 mod hold;
 mod holders;

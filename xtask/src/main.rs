@@ -1,5 +1,6 @@
 //! The project's tasks, one file each: `cargo xtask help` lists them.
 
+mod attack;
 mod bench;
 mod browser;
 mod command;
@@ -17,6 +18,7 @@ mod pythons;
 mod roots;
 mod setup;
 mod soak;
+mod stress;
 mod test;
 mod torch;
 mod verdicts;
@@ -98,7 +100,14 @@ enum Task {
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),
-    /// Run the decoders of `memtrace holders` on millions of slightly damaged memory images (slow)
+    /// Attack memtrace as a tenant, the author of a recording and a server would (as root)
+    Attack {
+        /// Only attacks whose description or test contains this
+        filter: Option<String>,
+    },
+    /// Set and remove probes on all sides for a long time, on kernels in virtual machines (slow; as root)
+    Stress(stress::Options),
+    /// Run readers of other people's data on millions of damaged inputs (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
@@ -124,6 +133,8 @@ fn main() -> ExitCode {
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Soak(options) => soak::run(&options),
+        Task::Attack { filter } => attack::run(filter.as_deref()),
+        Task::Stress(options) => stress::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
     };

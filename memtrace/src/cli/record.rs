@@ -8,7 +8,7 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitCode, ExitStatus},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -235,7 +235,9 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         pusher.set(push.and_then(|options| start_pushing(options, output)));
     };
     let recorded = |summary: &Summary, output: &Path| {
-        let pushed = pusher.take().map(finish_pushing);
+        let pushed = pusher
+            .take()
+            .map(|of| finish_pushing(of, summary.is_urgent));
         // If standard error is closed, the message is lost; the status still counts.
         let _ = conclude(summary, output, pushed.as_deref(), verbose, is_final);
     };
@@ -261,10 +263,12 @@ fn start_pushing(options: push::Options, output: &Path) -> Option<Pusher> {
         .ok()
 }
 
-/// Sends the last profile; says what was sent.
-fn finish_pushing(pusher: Pusher) -> String {
+/// Sends the last profile; says what was sent. `is_urgent`: the server has a second.
+fn finish_pushing(pusher: Pusher, is_urgent: bool) -> String {
     let interruption = Interruption::begin();
-    match pusher.finish(|| interruption.has_come()) {
+    let until = is_urgent.then(|| Instant::now() + Duration::from_secs(1));
+    let is_over = || interruption.has_come() || until.is_some_and(|at| at <= Instant::now());
+    match pusher.finish(is_over) {
         Some(counts) => counts.to_string(),
         None => "interrupted: the last profile was not sent".to_owned(),
     }
@@ -325,6 +329,7 @@ fn conclude(
         ref untraced,
         survivors,
         ref holders,
+        is_urgent: _,
     } = *summary;
     let recorded = match received {
         0 => "nothing was allocated or freed meanwhile".to_owned(),

@@ -1,11 +1,11 @@
 //! The holders of the blocks of growing sites: searched for at the end of a recording, in the memory of the processes
 //! that still run, once they are free of probes and tracers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{
+    ending::Ending,
     growing::{self, Growing, Which},
-    interruption::Interruption,
     release::Released,
     sink::{Message, Stopped},
 };
@@ -94,7 +94,12 @@ pub(super) struct How {
 impl Released {
     /// Searches for the holders of the blocks of growing sites, and records them. `None`: nothing grows. A failed
     /// search leaves a note about its process, and nothing else is lost.
-    pub(super) fn look_for_holders(&mut self, how: &How, progress: &Progress) -> Option<Looked> {
+    pub(super) fn look_for_holders(
+        &mut self,
+        how: &How,
+        progress: &Progress,
+        ending: &Ending,
+    ) -> Option<Looked> {
         let chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
         if chosen.is_empty() && self.early.is_empty() {
             return None;
@@ -108,14 +113,16 @@ impl Released {
             return Some(looked);
         }
         progress.doing(DOING);
-        let interruption = Interruption::begin();
+        let is_over = || {
+            let until = ending.search_until();
+            until.is_some_and(|until| until <= Instant::now())
+        };
         for of in chosen {
             let running = of.running;
-            looked.is_cut_short = interruption.has_come();
+            looked.is_cut_short = is_over();
             if looked.is_cut_short {
                 break;
             }
-            let is_over = || interruption.has_come();
             match self.look(&of, how, &is_over) {
                 Ok(found) => {
                     looked.add(running.tgid, &found);
@@ -133,7 +140,7 @@ impl Released {
                 }
             }
         }
-        looked.is_cut_short |= interruption.has_come();
+        looked.is_cut_short |= is_over();
         Some(looked)
     }
 

@@ -1,52 +1,32 @@
 //! A signal that comes while something takes long and waits for nothing: a thread of its own notices it.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
-};
+use super::watch::Watch;
 
 /// See the module. Dropping it ends the thread.
 pub(crate) struct Interruption {
     has_come: Arc<AtomicBool>,
-    thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    _watch: Option<Watch>,
 }
 
 impl Interruption {
     /// Without a thread, signals go unnoticed.
     pub(crate) fn begin() -> Self {
         let has_come = Arc::<AtomicBool>::default();
-        let (over, is_over) = oneshot::channel();
-        let (ready, is_ready) = std::sync::mpsc::channel();
         let noticed = Arc::clone(&has_come);
-        let thread = std::thread::Builder::new()
-            .name("interruption".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build();
-                let watched = runtime.and_then(|runtime| {
-                    runtime.block_on(watch(&noticed, is_over, || {
-                        let _ = ready.send(());
-                    }))
-                });
-                if let Err(error) = watched {
-                    tracing::debug!("cannot watch for signals: {error}");
-                }
-            });
-        // The end of the thread is an answer too.
-        let _ = is_ready.recv();
+        let watch = Watch::begin("interruption", move |_| {
+            noticed.store(true, Ordering::Relaxed);
+        });
+        if let Err(error) = &watch {
+            tracing::debug!("cannot watch for signals: {error}");
+        }
         Self {
             has_come,
-            thread: thread.ok().map(|thread| (over, thread)),
+            _watch: watch.ok(),
         }
     }
 
@@ -57,35 +37,6 @@ impl Interruption {
 
     pub(crate) fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Interruption {
-    fn drop(&mut self) {
-        if let Some((over, thread)) = self.thread.take() {
-            // It ended because it could no longer watch.
-            let _ = over.send(());
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn watch(
-    noticed: &AtomicBool,
-    mut over: oneshot::Receiver<()>,
-    ready: impl FnOnce(),
-) -> io::Result<()> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
-    let mut hangups = signal(SignalKind::hangup())?;
-    ready();
-    loop {
-        tokio::select! {
-            _ = &mut over => return Ok(()),
-            _ = interrupts.recv() => noticed.store(true, Ordering::Relaxed),
-            _ = terminations.recv() => noticed.store(true, Ordering::Relaxed),
-            _ = hangups.recv() => noticed.store(true, Ordering::Relaxed),
-        }
     }
 }
 

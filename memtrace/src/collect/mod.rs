@@ -8,6 +8,7 @@ mod addresses;
 mod capture;
 mod device_records;
 mod early;
+mod ending;
 mod events;
 mod exceptions;
 mod fingerprint;
@@ -48,6 +49,7 @@ mod tables;
 mod tests;
 pub(crate) mod timings;
 pub(crate) mod verify;
+mod watch;
 
 use std::{
     collections::{HashMap, HashSet},

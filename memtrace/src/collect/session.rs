@@ -17,6 +17,7 @@ use tokio::{
 use super::{
     CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
+    ending::{Ending, Stage},
     holders::{How, Looked},
     job,
     missing::Missing,
@@ -82,6 +83,8 @@ pub(crate) struct Summary {
     pub survivors: u64,
     /// `None`: nothing was searched for.
     pub(crate) holders: Option<Looked>,
+    /// The recording ended because of a signal: nothing may take long any more.
+    pub(crate) is_urgent: bool,
 }
 
 /// Why nothing, or not everything, was recorded.
@@ -250,6 +253,8 @@ async fn record_now(
     if plan.holders {
         collector.search_early(meta.started_ns);
     }
+    let ending = Ending::watch(output.clone(), launched.is_some());
+    let ending = ending.map_err(system("watch for signals"))?;
     let mut session = Session::new(ring, plan.capture.as_deref())?;
 
     let result = session
@@ -259,9 +264,11 @@ async fn record_now(
             targets,
             launched.as_mut(),
             &mut startup,
+            &ending,
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
+    ending.enter(Stage::Releasing);
     // A command whose recording ended early goes on with its work, and so do descendants.
     let manner = Manner::beside(collector.shares_terminal());
     let progress = Progress::shown("recording ended; reading the last events", manner);
@@ -291,16 +298,18 @@ async fn record_now(
             false => 0,
         },
         holders: None,
+        is_urgent: false,
     };
     let ended_ns = now_ns();
     progress.doing("recording ended; removing the probes");
     let mut released = collector.release();
+    ending.enter(Stage::Completing);
     if result.is_ok() && plan.holders {
         let how = How {
             now_ns: ended_ns,
             redact: plan.redact,
         };
-        summary.holders = released.look_for_holders(&how, &progress);
+        summary.holders = released.look_for_holders(&how, &progress, &ending);
     }
     progress.doing(match &plan.debuginfod {
         Some(config) => format!(
@@ -311,6 +320,8 @@ async fn record_now(
     });
     let written = released.finish(ended_ns);
     drop(progress);
+    summary.is_urgent = ending.is_asked();
+    drop(ending);
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {
@@ -367,6 +378,7 @@ impl Session {
         targets: &[Target],
         mut launched: Option<&mut Launched>,
         startup: &mut Startup,
+        ending: &Ending,
         ready: impl FnOnce(&[Untraced]),
     ) -> Result<(), SessionError> {
         for target in targets {
@@ -452,24 +464,34 @@ impl Session {
                     next = begin + pace.until_next(cost);
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
-                    if child.is_some() => return Ok(()),
+                    if child.is_some() => {
+                        ending.without_command();
+                        return Ok(());
+                    }
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
                     if deadline.is_some() => return Ok(()),
                 _ = self.signals.interrupts.recv() => {
                     // The terminal sends it to the command too, which decides what to do; a second
                     // one ends the recording without it.
                     if child.is_none() || interrupted {
+                        ending.ask(libc::SIGINT);
                         return Ok(());
                     }
                     interrupted = true;
                 }
-                _ = self.signals.terminations.recv() => match &launched {
-                    Some(launched) => pass_on(launched, libc::SIGTERM),
-                    None => return Ok(()),
-                },
+                _ = self.signals.terminations.recv() => {
+                    ending.ask(libc::SIGTERM);
+                    match &launched {
+                        Some(launched) => pass_on(launched, libc::SIGTERM),
+                        None => return Ok(()),
+                    }
+                }
                 _ = self.searches.recv() => collector.search_now(now_ns()),
                 // The terminal is gone; the command was notified as well.
-                _ = self.signals.hangups.recv() => return Ok(()),
+                _ = self.signals.hangups.recv() => {
+                    ending.ask(libc::SIGHUP);
+                    return Ok(());
+                }
             }
             if ended_with(&plan.pids, collector) {
                 return Ok(());

@@ -5,14 +5,9 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
 };
 
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
-};
-
+use super::watch::Watch;
 use crate::progress::{self, Manner, Progress};
 
 /// The file to remove if the recording does not start.
@@ -22,7 +17,7 @@ type Output = Mutex<Option<PathBuf>>;
 pub(super) struct Startup {
     output: Arc<Output>,
     progress: Option<Progress>,
-    thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    watch: Option<Watch>,
 }
 
 impl Startup {
@@ -30,31 +25,12 @@ impl Startup {
     /// The thread cannot be started, or signals cannot be watched.
     pub(super) fn begin(doing: &str, manner: Manner) -> io::Result<Self> {
         let output = Arc::<Output>::default();
-        let (over, is_over) = oneshot::channel();
-        let (ready, is_ready) = std::sync::mpsc::channel();
         let watched = Arc::clone(&output);
-        let thread = std::thread::Builder::new()
-            .name("startup".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build();
-                let result = runtime.and_then(|runtime| {
-                    runtime.block_on(watch(&watched, is_over, || {
-                        let _ = ready.send(Ok(()));
-                    }))
-                });
-                if let Err(error) = result {
-                    let _ = ready.send(Err(error));
-                }
-            })?;
-        is_ready
-            .recv()
-            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        let watch = Watch::begin("startup", move |signal| interrupted(&watched, signal))?;
         Ok(Self {
             output,
             progress: Some(Progress::shown(doing, manner)),
-            thread: Some((over, thread)),
+            watch: Some(watch),
         })
     }
 
@@ -72,11 +48,7 @@ impl Startup {
 
     /// Recording has begun. Signals have another meaning from now on.
     pub(super) fn over(&mut self) {
-        if let Some((over, thread)) = self.thread.take() {
-            // It ended because it could no longer watch.
-            let _ = over.send(());
-            let _ = thread.join();
-        }
+        self.watch = None;
         self.progress = None;
         *lock(&self.output) = None;
     }
@@ -103,21 +75,6 @@ fn remove(output: &Path) {
         path.push(suffix);
         // Most of them are not there.
         let _ = fs::remove_file(path);
-    }
-}
-
-async fn watch(
-    output: &Output,
-    over: oneshot::Receiver<()>,
-    ready: impl FnOnce(),
-) -> io::Result<()> {
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terminations = signal(SignalKind::terminate())?;
-    ready();
-    tokio::select! {
-        _ = over => Ok(()),
-        _ = interrupts.recv() => interrupted(output, libc::SIGINT),
-        _ = terminations.recv() => interrupted(output, libc::SIGTERM),
     }
 }
 

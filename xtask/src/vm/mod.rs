@@ -156,6 +156,14 @@ impl Session {
     /// # Errors
     /// There is no such kernel, or the virtual machine cannot be started or does not end.
     pub(crate) fn run(name: &str, script: &str) -> Result<Session> {
+        Self::run_within(name, script, LIMIT)
+    }
+
+    /// As [`Session::run`], with another limit.
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub(crate) fn run_within(name: &str, script: &str, limit: Duration) -> Result<Session> {
         let folder = results().join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
@@ -171,7 +179,7 @@ impl Session {
             fs::write(&path, &script)?;
             command::run(Command::new("bash").arg(path).env("OUT", &folder))?;
         } else {
-            qemu::run(&Kernel::fetch(name)?, &script, &folder, &targets, LIMIT)?;
+            qemu::run(&Kernel::fetch(name)?, &script, &folder, &targets, limit)?;
         }
         let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
             let console = folder.join("machine/console.log");
@@ -201,7 +209,10 @@ impl Session {
 }
 
 /// The end-to-end tests' executables, by file of `tests/e2e/`.
-fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
+///
+/// # Errors
+/// They do not build.
+pub(crate) fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
     let mut build = cargo();
     // Built like `cargo xtask test`: another selection would build twice.
     build.args(["test", "--workspace", "--test", "*", "--no-run"]);
