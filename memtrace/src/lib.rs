@@ -15,6 +15,7 @@ mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod hash;
+mod helper;
 mod hold;
 mod holders;
 mod host;
@@ -28,6 +29,7 @@ mod push;
 mod python;
 mod recording;
 mod render;
+mod rights;
 mod sigbus;
 mod symbolize;
 mod top;

@@ -100,6 +100,9 @@ enum Command {
     /// Keeps a copy of a process until `memtrace holders` has searched it
     #[command(hide = true, name = crate::holders::SUBCOMMAND)]
     HoldCopy { pid: u32 },
+    /// Opens files of other users
+    #[command(hide = true, name = crate::process_root::SUBCOMMAND)]
+    OpenFiles,
 }
 
 /// Parses a process ID.
@@ -154,6 +157,10 @@ impl Cli {
             }
             Command::HoldCopy { pid } => {
                 crate::holders::hold_copy(pid);
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::OpenFiles => {
+                crate::process_root::open_files();
                 Ok(ExitCode::SUCCESS)
             }
         }

@@ -29,6 +29,7 @@ use crate::{
         memory::{self, Identity},
         target,
     },
+    process_root::Root,
     recording::{Origin, ProcessRow},
 };
 
@@ -502,7 +503,7 @@ impl Collector {
                     path: module.file.path.display().to_string(),
                     file,
                     build_id: module.build_id.clone(),
-                    root: format!("/proc/{tgid}/root").into(),
+                    root: Root::of_process(tgid).ok(),
                 };
                 // A store that has failed shows at the next interval.
                 let _ = self.sink.send(message);

@@ -1,6 +1,6 @@
 //! Messages from the collector, and their receiver: the store writes them, a test keeps them.
 
-use std::{fs::File, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs::File, sync::Arc, time::Duration};
 
 use super::{
     location::{CodeId, ModuleIndex},
@@ -11,6 +11,7 @@ use crate::{
     host::Fact,
     ledger::ProcessId,
     probes::plan::Lacking,
+    process_root::Root,
     python::CodeObject,
     recording::{self, Holders, Interval, ProcessRow, Untraced},
 };
@@ -22,8 +23,8 @@ pub(super) enum Message {
         path: String,
         file: File,
         build_id: Option<String>,
-        /// `/proc/PID/root` of a process that maps it.
-        root: PathBuf,
+        /// That of a process that maps it.
+        root: Option<Root>,
     },
     Code(CodeId, Arc<CodeObject>),
     Stacks(News),

@@ -125,7 +125,9 @@ fn run(
                 build_id,
                 root,
             } => {
-                let module = names.symbolizer.module(&path, file, build_id, Some(&root));
+                let module = names
+                    .symbolizer
+                    .module(&path, file, build_id, root.as_ref());
                 names.modules.insert(index, module);
             }
             Message::Code(id, code) => {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::wire::{Inbox, Notice, Request};
-use crate::process::{helper, tasks};
+use crate::{helper, process::tasks};
 
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";

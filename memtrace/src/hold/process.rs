@@ -23,10 +23,12 @@ use super::{
     seize,
     wire::{Inbox, Notice, Request},
 };
-use crate::process::{
+use crate::{
     helper,
-    ptrace::{self, Call, Status},
-    tasks,
+    process::{
+        ptrace::{self, Call, Status},
+        tasks,
+    },
 };
 
 /// When a thread has waited this long, the collector is checked: it may be stopped or dying.

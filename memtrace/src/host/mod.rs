@@ -28,8 +28,8 @@ pub(crate) use machine::facts as machine;
 pub(crate) use process::facts as process;
 pub(crate) use redact::Redactor;
 
-use crate::ledger::ProcessId;
 pub(crate) use crate::recording::Fact;
+use crate::{ledger::ProcessId, process_root::Root};
 
 /// Most bytes read of a file; those of the kernel are far shorter.
 const FILE_AT_MOST: u64 = 1 << 20;
@@ -100,6 +100,14 @@ impl Source {
             .collect();
         names.sort();
         names
+    }
+
+    /// The root of a process, with its rights; `None` if it is gone or hidden.
+    fn root_of(&self, tgid: u32) -> Option<Root> {
+        match self.root == Path::new("/") {
+            true => Root::of_process(tgid).ok(),
+            false => Root::at(&self.path(&format!("proc/{tgid}/root"))).ok(),
+        }
     }
 
     fn exists(&self, path: impl AsRef<Path>) -> bool {

@@ -107,7 +107,7 @@ fn limits(text: &str, facts: &mut Facts) {
 }
 
 fn container(source: &Source, tgid: u32, facts: &mut Facts) {
-    let root = Root::open(&source.path(&format!("proc/{tgid}/root"))).ok();
+    let root = source.root_of(tgid);
     let release = root.as_ref().and_then(|root| {
         ["/etc/os-release", "/usr/lib/os-release"]
             .iter()
@@ -123,7 +123,10 @@ fn container(source: &Source, tgid: u32, facts: &mut Facts) {
             facts.add(field, release.get(key));
         }
     }
-    facts.add("container.kind", container_kind(source, tgid));
+    facts.add(
+        "container.kind",
+        container_kind(source, tgid, root.as_ref()),
+    );
     for namespace in ["cgroup", "mnt", "pid", "user"] {
         let link = |of: &str| std::fs::read_link(source.path(&format!("proc/{of}/ns/{namespace}")));
         if let (Ok(its), Ok(ours)) = (link(&tgid.to_string()), link("self")) {
@@ -147,16 +150,16 @@ fn os_release(text: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn container_kind(source: &Source, tgid: u32) -> Option<&'static str> {
+fn container_kind(source: &Source, tgid: u32, root: Option<&Root>) -> Option<&'static str> {
     let groups = source
         .text(&format!("proc/{tgid}/cgroup"))
         .unwrap_or_default();
-    let root = format!("proc/{tgid}/root");
+    let has = |file| root.is_some_and(|root| root.has(Path::new(file)));
     if groups.contains("kubepods") {
         Some("kubernetes")
-    } else if source.exists(format!("{root}/run/.containerenv")) {
+    } else if has("/run/.containerenv") {
         Some("podman")
-    } else if source.exists(format!("{root}/.dockerenv")) {
+    } else if has("/.dockerenv") {
         Some("docker")
     } else if groups.contains("/lxc") {
         Some("lxc")

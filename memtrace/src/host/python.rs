@@ -36,7 +36,7 @@ impl Launch {
         let source = Source::host();
         let cmdline = source.bytes(&format!("proc/{tgid}/cmdline"))?;
         Some(Self {
-            root: Root::open(Path::new(&format!("/proc/{tgid}/root"))).ok()?,
+            root: Root::of_process(tgid).ok()?,
             program: program(tgid)?,
             arguments: memory::arguments(&cmdline),
             environ: source
@@ -119,7 +119,7 @@ impl Scanner {
         redactor: &Redactor,
     ) -> Option<Rc<Packages>> {
         let folder = root.open_folder(path).ok()?;
-        let version = folder.version().ok()?;
+        let version = folder.version();
         if let Some(seen) = self.folders.get(&version) {
             return Some(Rc::clone(seen));
         }

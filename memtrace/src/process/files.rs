@@ -2,13 +2,16 @@
 //! namespace, and for a file that was deleted or replaced since it was mapped, this opens the very
 //! file that is being executed.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::maps::{FileId, Mapping};
-use crate::file;
+use crate::{
+    file,
+    process_root::{self, LastLink, Root},
+};
 
 /// A mapped file, kept open.
 #[derive(Debug)]
@@ -94,7 +97,7 @@ pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
         "/proc/{pid}/map_files/{:x}-{:x}",
         mapping.start, mapping.end
     );
-    match open_regular(Path::new(&link)) {
+    match process_root::open_mapped(pid, Path::new(&link)) {
         Err(error) if error.kind() != io::ErrorKind::InvalidInput => open_by_name(pid, mapping),
         opened => opened,
     }
@@ -102,8 +105,7 @@ pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> io::Result<File> {
 
 fn open_by_name(pid: u32, mapping: &Mapping) -> io::Result<File> {
     let path = mapping.path.as_deref().ok_or_else(no_file)?;
-    let relative = path.strip_prefix("/").map_err(|_| no_file())?;
-    let file = open_regular(&Path::new(&format!("/proc/{pid}/root")).join(relative))?;
+    let file = Root::of_process(pid)?.open_file(path, LastLink::Follow)?;
     let found = file.metadata()?.ino();
     if found != mapping.ino {
         return Err(io::Error::new(
@@ -116,21 +118,6 @@ fn open_by_name(pid: u32, mapping: &Mapping) -> io::Result<File> {
         ));
     }
     Ok(file)
-}
-
-fn open_regular(path: &Path) -> io::Result<File> {
-    require_regular(&std::fs::metadata(path)?)?;
-    File::open(path)
-}
-
-fn require_regular(metadata: &Metadata) -> io::Result<()> {
-    if metadata.is_file() {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "expected a regular file",
-    ))
 }
 
 fn no_file() -> io::Error {
@@ -200,12 +187,7 @@ mod tests {
             .iter()
             .find(|mapping| mapping.path.as_deref() == Some(Path::new("[vdso]")))
             .unwrap();
-        for error in [
-            open_mapped(std::process::id(), vdso).unwrap_err(),
-            open_regular(Path::new("/dev/null")).unwrap_err(),
-            open_regular(Path::new("/")).unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        }
+        let error = open_mapped(std::process::id(), vdso).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -7,7 +7,6 @@ pub(crate) mod elf;
 pub(crate) mod execution;
 pub(crate) mod files;
 pub(crate) mod gpus;
-pub(crate) mod helper;
 pub(crate) mod inherited;
 pub(crate) mod interrupted;
 pub(crate) mod job;

@@ -50,7 +50,7 @@ impl Places {
 
     pub(super) fn with_global(global: &Path) -> Self {
         Self {
-            host: Root::open(Path::new("/")).ok(),
+            host: Root::host().ok(),
             global: global.to_owned(),
         }
     }

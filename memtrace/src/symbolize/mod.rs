@@ -89,7 +89,7 @@ impl Symbolizer {
 
     /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode that
     /// is mapped (it may be deleted or belong to another mount namespace), `build_id` lower-case
-    /// hex. `root` is the process's root (`/proc/PID/root`), with its own debug files; without it
+    /// hex. `root` is the process's root, with its own debug files; without it
     /// only this process's root is searched. A file that is not ELF is accepted; its frames stay
     /// unresolved.
     pub(crate) fn module(
@@ -97,7 +97,7 @@ impl Symbolizer {
         display_path: &str,
         file: File,
         build_id: Option<String>,
-        root: Option<&Path>,
+        root: Option<&Root>,
     ) -> ModuleId {
         let id = ModuleId(self.modules.len() as u32);
         let layout = Layout::read(&file);
@@ -107,8 +107,7 @@ impl Symbolizer {
             link: link.map(|(name, crc)| (name.as_os_str(), *crc)),
             path: Path::new(display_path),
         };
-        let root = root.and_then(|root| Root::open(root).ok());
-        let debug_file = self.places.find(&wanted, root.as_ref());
+        let debug_file = self.places.find(&wanted, root);
         let needs_more = debug_file.is_none() && layout.is_elf() && !layout.has_debug_info;
         let mut module = Module::new(display_path, file, layout, build_id, debug_file);
         if let (Some(client), Some(build_id), true) = (&self.client, &module.build_id, needs_more) {

@@ -68,7 +68,7 @@ impl PerfMap {
             .and_then(|pids| pids.last().copied())
             .unwrap_or(process.pid);
         let path = PathBuf::from(format!("/tmp/perf-{pid}.map"));
-        let root = Root::open(&PathBuf::from(format!("/proc/{tgid}/root")));
+        let root = Root::of_process(tgid);
         let root = root.map_err(|source| Error::Open {
             path: path.clone(),
             source,

@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use super::{copy, stop::Stopped};
-use crate::process::helper;
+use crate::helper;
 use serde::{Deserialize, Serialize};
 use std::{
     io::{self, BufRead, BufReader, Write},

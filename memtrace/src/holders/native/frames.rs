@@ -5,11 +5,12 @@ use super::{Modules, Threads};
 use crate::{
     arch,
     file::FileBytes,
+    process_root::Root,
     symbolize::{ModuleId, Symbolizer},
     unwind,
 };
 use memtrace_common::unwind::{Memory as Stack, Registers, step};
-use std::{cell::RefCell, collections::HashMap, path::PathBuf};
+use std::{cell::RefCell, collections::HashMap};
 
 /// Most frames that are walked.
 const MAX_FRAMES: usize = 1000;
@@ -22,7 +23,7 @@ const BEYOND: u64 = 16 << 10;
 
 /// Names functions of stacks.
 pub(super) struct Functions {
-    root: PathBuf,
+    root: Option<Root>,
     threads: Threads,
     state: RefCell<State>,
 }
@@ -53,7 +54,7 @@ impl Functions {
     pub(super) fn new(pid: u32, threads: Threads) -> Self {
         Self {
             threads,
-            root: format!("/proc/{pid}/root").into(),
+            root: Root::of_process(pid).ok(),
             state: RefCell::default(),
         }
     }
@@ -93,7 +94,9 @@ impl Functions {
             None => {
                 let file = modules.open(module)?;
                 let path = Modules::path(module);
-                let id = state.symbolizer.module(&path, file, None, Some(&self.root));
+                let id = state
+                    .symbolizer
+                    .module(&path, file, None, self.root.as_ref());
                 state.files.insert(module.range.start, id);
                 id
             }

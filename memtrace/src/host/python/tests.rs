@@ -5,7 +5,7 @@ use crate::host::tests::tree;
 
 fn launch(root: &Path, program: &str, called: &str, environ: &str) -> Launch {
     Launch {
-        root: Root::open(root).unwrap(),
+        root: Root::at(root).unwrap(),
         program: program.into(),
         arguments: vec![called.into(), "-c".into(), "pass".into()],
         environ: environ.into(),

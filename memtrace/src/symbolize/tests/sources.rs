@@ -43,7 +43,8 @@ impl Split {
         let mut symbolizer = Symbolizer::with_places(Places::with_global(global), None);
         let file = File::open(&self.library).unwrap();
         let path = path.to_str().unwrap();
-        let module = symbolizer.module(path, file, Some(id.to_owned()), root);
+        let root = root.and_then(|root| Root::at(root).ok());
+        let module = symbolizer.module(path, file, Some(id.to_owned()), root.as_ref());
         symbolizer.frames_at(module, self.here)
     }
 

@@ -2,12 +2,14 @@
 
 use std::{
     ffi::{CStr, OsStr},
-    io::{self, ErrorKind},
+    io,
     mem::MaybeUninit,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     ptr,
 };
+
+use crate::rights::Rights;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct User {
@@ -71,53 +73,9 @@ impl User {
     /// # Errors
     /// Those of `access`, and when the rights cannot be taken on.
     pub(super) fn run<T>(&self, access: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if !self.other {
-            return access();
-        }
-        let _rights = Rights::take_on(self)?;
-        access()
-    }
-}
-
-/// A user's rights to files, of this thread until dropped (setfsuid(2)).
-struct Rights {
-    uid: u32,
-    gid: u32,
-}
-
-impl Rights {
-    fn take_on(user: &User) -> io::Result<Rights> {
-        // The group first: afterwards the permission for it may be gone.
-        let gid = set_fsgid(user.gid);
-        let rights = Rights {
-            uid: set_fsuid(user.uid),
-            gid,
-        };
-        // Neither call reports errors; setting an invalid id changes nothing and returns the
-        // current one.
-        if set_fsuid(u32::MAX) == user.uid && set_fsgid(u32::MAX) == user.gid {
-            Ok(rights)
-        } else {
-            Err(ErrorKind::PermissionDenied.into())
+        match self.other {
+            true => Rights::of_user(self.uid, self.gid).run(access),
+            false => access(),
         }
     }
-}
-
-impl Drop for Rights {
-    fn drop(&mut self) {
-        set_fsuid(self.uid);
-        set_fsgid(self.gid);
-    }
-}
-
-/// The user id before.
-fn set_fsuid(uid: u32) -> u32 {
-    // SAFETY: affects the rights of this thread only.
-    unsafe { libc::setfsuid(uid) }.cast_unsigned()
-}
-
-/// The group id before.
-fn set_fsgid(gid: u32) -> u32 {
-    // SAFETY: affects the rights of this thread only.
-    unsafe { libc::setfsgid(gid) }.cast_unsigned()
 }

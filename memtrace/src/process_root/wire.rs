@@ -1,0 +1,196 @@
+//! Messages between memtrace and a process that opens files for it: a text of JSON, bytes, and at most one descriptor.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    mem,
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
+    ptr,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::LastLink;
+use crate::rights::Rights;
+
+/// What to open or read, below the folder that comes with it. The bytes are the path.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// `None`: memtrace's own.
+    pub(super) rights: Option<Rights>,
+    /// The process whose mounts these are; `None`: memtrace's own.
+    pub(super) pid: Option<u32>,
+    pub(super) operation: Operation,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Operation {
+    /// A regular file's descriptor.
+    Open(LastLink),
+    /// The first bytes of a regular file, at most this many.
+    Read(u64),
+    /// Something is there.
+    Find,
+    /// A folder's version.
+    Folder,
+    /// A folder's names, at most this many, each with a zero byte behind.
+    Names(usize),
+    /// The descriptor of the file behind a path of `/proc/PID/map_files`.
+    Mapped,
+}
+
+/// See [`super::Folder::version`].
+pub(super) type Version = (u64, u64, i64, i64);
+
+pub(super) type Answer = Result<Found, Failure>;
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Found {
+    /// A descriptor or bytes come with it, or nothing is needed.
+    It,
+    Folder(Version),
+    Names {
+        more: bool,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Failure {
+    Errno(i32),
+    NotPermitted(String),
+    NotRegular,
+    NotReal,
+    NotFolder,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(errno) => Self::Errno(errno),
+            None => Self::NotPermitted(error.to_string()),
+        }
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Errno(errno) => Self::from_raw_os_error(errno),
+            Failure::NotPermitted(why) => Self::new(io::ErrorKind::PermissionDenied, why),
+            Failure::NotRegular => {
+                Self::new(io::ErrorKind::InvalidInput, "expected a regular file")
+            }
+            Failure::NotReal => Self::new(
+                io::ErrorKind::InvalidInput,
+                "expected a file on a disk or in memory, got one of a kernel interface or of a user's file system",
+            ),
+            Failure::NotFolder => io::ErrorKind::NotADirectory.into(),
+        }
+    }
+}
+
+/// Lengths of text and bytes.
+const HEAD: usize = 8;
+
+/// Most bytes of a message's parts: longer ones are not ours.
+const MOST: usize = 64 << 20;
+
+pub(super) fn send(
+    mut line: &UnixStream,
+    message: &impl Serialize,
+    bytes: &[u8],
+    fd: Option<BorrowedFd>,
+) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let mut head = [0; HEAD];
+    let (of_text, of_bytes) = head.split_at_mut(HEAD / 2);
+    of_text.copy_from_slice(&(text.len() as u32).to_ne_bytes());
+    of_bytes.copy_from_slice(&(bytes.len() as u32).to_ne_bytes());
+    match fd {
+        Some(fd) => send_with(line, &head, fd)?,
+        None => line.write_all(&head)?,
+    }
+    line.write_all(&text)?;
+    line.write_all(bytes)
+}
+
+pub(super) fn receive<T: DeserializeOwned>(
+    mut line: &UnixStream,
+) -> io::Result<(T, Vec<u8>, Option<OwnedFd>)> {
+    let mut head = [0; HEAD];
+    let (read, fd) = receive_with(line, &mut head)?;
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    line.read_exact(head.get_mut(read..).unwrap_or_default())?;
+    let length = |at: usize| {
+        let bytes = head.get(at..at + 4).and_then(|part| part.try_into().ok());
+        let length = u32::from_ne_bytes(bytes.unwrap_or_default()) as usize;
+        (length <= MOST)
+            .then_some(length)
+            .ok_or(io::ErrorKind::InvalidData)
+    };
+    let (mut text, mut bytes) = (vec![0; length(0)?], vec![0; length(HEAD / 2)?]);
+    line.read_exact(&mut text)?;
+    line.read_exact(&mut bytes)?;
+    Ok((serde_json::from_slice(&text)?, bytes, fd))
+}
+
+/// Room for a control message with one descriptor, aligned as its header.
+#[repr(C)]
+union Control {
+    header: libc::cmsghdr,
+    bytes: [u8; 64],
+}
+
+fn send_with(line: &UnixStream, head: &[u8; HEAD], fd: BorrowedFd) -> io::Result<()> {
+    let mut part = IoSlice::new(head);
+    let mut control = Control { bytes: [0; 64] };
+    // SAFETY: all fields are integers or pointers.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = (&raw mut part).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    // SAFETY: computes a length only.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
+    // SAFETY: the control buffer is large enough for a header with one descriptor, and aligned.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+        ptr::write_unaligned(libc::CMSG_DATA(header).cast(), fd.as_raw_fd());
+    }
+    // SAFETY: everything that the message points to lives. An `IoSlice` is an `iovec`.
+    match unsafe { libc::sendmsg(line.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
+        sent if usize::try_from(sent) == Ok(HEAD) => Ok(()),
+        0.. => Err(io::ErrorKind::WriteZero.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Bytes read, and the descriptor that came with them.
+fn receive_with(line: &UnixStream, head: &mut [u8; HEAD]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut part = IoSliceMut::new(head);
+    let mut control = Control { bytes: [0; 64] };
+    // SAFETY: all fields are integers or pointers.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = (&raw mut part).cast();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    let flags = libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: everything that the message points to lives. An `IoSliceMut` is an `iovec`.
+    let read = unsafe { libc::recvmsg(line.as_raw_fd(), &raw mut message, flags) };
+    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has filled in the control buffer up to `msg_controllen`.
+    let fd = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (!header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS)
+            .then(|| ptr::read_unaligned(libc::CMSG_DATA(header).cast::<RawFd>()))
+    };
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    Ok((read, fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))
+}
