@@ -11,9 +11,13 @@ use std::{
     os::{fd::FromRawFd, unix::fs::FileExt},
 };
 
+/// Most memory for what is read about other users' files at a time, bytes: in memtrace, and in the process that
+/// reads symbols.
+pub(crate) const BUDGET: u64 = 256 << 20;
+
 /// Most that is read of one file, bytes. The largest tables of the largest programs (symbols, call frame
 /// information) take tens of MiB; a sparse file may claim any size.
-const MOST_READ: u64 = 512 << 20;
+const MOST_READ: u64 = BUDGET / 2;
 
 /// Approximate overhead of a kept string, bytes.
 const STRING: u64 = 64;

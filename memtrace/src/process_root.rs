@@ -35,6 +35,14 @@ impl Root {
         Ok(Self(directory))
     }
 
+    /// The root of process `tgid`, also after it has ended.
+    ///
+    /// # Errors
+    /// It has ended already, or may not be inspected.
+    pub(crate) fn of_process(tgid: u32) -> io::Result<Self> {
+        Self::open(Path::new(&format!("/proc/{tgid}/root")))
+    }
+
     /// Opens the regular file that the process means by `path`: links, absolute ones too, stay
     /// within the root. Nothing but a regular file is opened: opening a device can have effects, and
     /// a FIFO waits for its other end.

@@ -100,6 +100,9 @@ enum Command {
     /// Keeps a copy of a process until `memtrace holders` has searched it
     #[command(hide = true, name = crate::holders::SUBCOMMAND)]
     HoldCopy { pid: u32 },
+    /// Reads the symbols of other users' files
+    #[command(hide = true, name = crate::names::SUBCOMMAND)]
+    Name,
 }
 
 /// Parses a process ID.
@@ -154,6 +157,10 @@ impl Cli {
             }
             Command::HoldCopy { pid } => {
                 crate::holders::hold_copy(pid);
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Name => {
+                crate::names::run()?;
                 Ok(ExitCode::SUCCESS)
             }
         }

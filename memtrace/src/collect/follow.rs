@@ -502,7 +502,7 @@ impl Collector {
                     path: module.file.path.display().to_string(),
                     file,
                     build_id: module.build_id.clone(),
-                    root: format!("/proc/{tgid}/root").into(),
+                    tgid,
                 };
                 // A store that has failed shows at the next interval.
                 let _ = self.sink.send(message);

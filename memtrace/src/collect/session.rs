@@ -18,6 +18,7 @@ use super::{
     CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
     holders::{How, Looked},
+    interruption::Interruption,
     job,
     missing::Missing,
     pace::{Pace, Tick},
@@ -309,7 +310,9 @@ async fn record_now(
         ),
         None => "recording ended; writing the names of functions".to_owned(),
     });
-    let written = released.finish(ended_ns);
+    let interruption = Interruption::begin();
+    let written = released.finish(ended_ns, &|| interruption.has_come());
+    drop(interruption);
     drop(progress);
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);

@@ -5,11 +5,12 @@ use super::{Modules, Threads};
 use crate::{
     arch,
     file::FileBytes,
-    symbolize::{ModuleId, Symbolizer},
+    names::{ModuleKey, Namer, Place},
+    process_root::Root,
     unwind,
 };
 use memtrace_common::unwind::{Memory as Stack, Registers, step};
-use std::{cell::RefCell, collections::HashMap, path::PathBuf};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 /// Most frames that are walked.
 const MAX_FRAMES: usize = 1000;
@@ -20,18 +21,20 @@ const MAX_COPY: u64 = 1 << 20;
 /// Bytes copied beyond the word, which usually include the end of the frame.
 const BEYOND: u64 = 16 << 10;
 
+/// How long files may take whose symbols cannot be read: a process may be stopped meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Names functions of stacks.
 pub(super) struct Functions {
-    root: PathBuf,
+    pid: u32,
     threads: Threads,
     state: RefCell<State>,
 }
 
-#[derive(Default)]
 struct State {
-    symbolizer: Symbolizer,
+    namer: Namer,
     /// By the start of the file in memory.
-    files: HashMap<u64, ModuleId>,
+    files: HashMap<u64, ModuleKey>,
     names: HashMap<u64, Option<String>>,
 }
 
@@ -53,8 +56,12 @@ impl Functions {
     pub(super) fn new(pid: u32, threads: Threads) -> Self {
         Self {
             threads,
-            root: format!("/proc/{pid}/root").into(),
-            state: RefCell::default(),
+            pid,
+            state: RefCell::new(State {
+                namer: Namer::limited(PATIENCE),
+                files: HashMap::new(),
+                names: HashMap::new(),
+            }),
         }
     }
 
@@ -88,21 +95,25 @@ impl Functions {
             return name.clone();
         }
         let module = modules.containing(pc)?;
-        let id = match state.files.get(&module.range.start) {
-            Some(&id) => id,
+        let key = match state.files.get(&module.range.start) {
+            Some(&key) => key,
             None => {
                 let file = modules.open(module)?;
-                let path = Modules::path(module);
-                let id = state.symbolizer.module(&path, file, None, Some(&self.root));
-                state.files.insert(module.range.start, id);
-                id
+                let root = Root::of_process(self.pid).ok();
+                let key = state.namer.add(Modules::path(module), file, None, root);
+                state.files.insert(module.range.start, key);
+                key
             }
         };
-        let frames = state.symbolizer.frames_at(id, pc.wrapping_sub(module.bias));
-        let name = frames
-            .into_iter()
-            .next_back()
-            .and_then(|frame| frame.function);
+        let place = Place::VirtOffset(pc.wrapping_sub(module.bias));
+        let mut name = None;
+        state.namer.name(key, &[place], |named| {
+            name = named
+                .frames
+                .into_iter()
+                .next_back()
+                .and_then(|frame| frame.function);
+        });
         state.names.insert(pc, name.clone());
         name
     }
