@@ -50,6 +50,8 @@ pub(super) enum Request {
     },
     /// Answered by one [`Answer::Frames`] for each address.
     Generated { tgid: u32, addresses: Vec<u64> },
+    /// Answered by one [`Answer::Readable`] for each.
+    Demangle { names: Vec<String> },
     /// The process has ended. Not answered.
     Forget { tgid: u32 },
 }
@@ -60,6 +62,7 @@ pub(super) enum Answer {
     /// The file belongs to the module; there is something new in the map.
     Taken(bool),
     Frames(Named),
+    Readable(String),
 }
 
 /// A place in a module, bytes; of a return address, the address minus one.

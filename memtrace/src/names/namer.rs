@@ -25,6 +25,7 @@ use crate::{
         Detail,
         debug_files::{Places, Proof, Wanted},
         debuginfod::Client,
+        demangle::is_mangled,
     },
 };
 
@@ -41,6 +42,8 @@ enum Subject {
     Module(ModuleKey),
     /// Of the process.
     Map(u32),
+    /// Mangled names.
+    Mangled,
 }
 
 /// See the module. It starts its process when the first name is wanted.
@@ -55,8 +58,9 @@ pub(crate) struct Namer {
     places: Places,
     client: Option<Client>,
     pub(super) is_over: Arc<AtomicBool>,
-    /// Time that failed requests may still take.
+    /// Time that failed requests may still take, or all if somebody waits for each.
     left: Duration,
+    is_awaited: bool,
 }
 
 struct Module {
@@ -99,13 +103,15 @@ impl Namer {
             client,
             is_over,
             left: Duration::MAX,
+            is_awaited: false,
         }
     }
 
-    /// One that somebody waits for: failed requests take `most` altogether, then there are no more names.
-    pub(crate) fn limited(most: Duration) -> Self {
+    /// One that somebody waits for: requests take `most` altogether, then there are no more names.
+    pub(crate) fn awaited(most: Duration) -> Self {
         let mut namer = Self::new(None, Arc::default());
         namer.limit(most);
+        namer.is_awaited = true;
         namer
     }
 
@@ -224,6 +230,43 @@ impl Namer {
             }
         }
         true
+    }
+
+    /// Readable names for mangled ones; those that cannot be read in time stay as they are.
+    pub(crate) fn demangle(&mut self, names: Vec<String>) -> Vec<String> {
+        let mut readable = Vec::new();
+        // Most need no process.
+        if !names.iter().any(|name| is_mangled(name)) {
+            return names;
+        }
+        while let Some(rest) = names.get(readable.len()..).filter(|rest| !rest.is_empty()) {
+            let request = Request::Demangle {
+                names: rest.to_vec(),
+            };
+            let done = self.send(Subject::Mangled, &request, None).and_then(|()| {
+                for _ in rest {
+                    readable.push(self.readable()?);
+                }
+                Ok(())
+            });
+            match done {
+                Ok(()) => {}
+                Err(Failed::Module) => readable.extend(names.get(readable.len()).cloned()),
+                Err(Failed::Other) => {}
+                Err(Failed::Over) => {
+                    let rest = names.get(readable.len()..).unwrap_or_default().to_vec();
+                    readable.extend(rest);
+                }
+            }
+        }
+        readable
+    }
+
+    fn readable(&mut self) -> Result<String, Failed> {
+        match self.receive(Subject::Mangled)? {
+            Answer::Readable(name) => Ok(name),
+            _ => Err(self.failed(Subject::Mangled, unexpected(), Duration::ZERO)),
+        }
     }
 
     /// Whether the map of a process has changed, so that its generated code is worth another look.
@@ -459,6 +502,9 @@ impl Namer {
         };
         let begun = Instant::now();
         let answer = helper.receive(PATIENCE.min(self.left), &self.is_over);
+        if self.is_awaited && answer.is_ok() {
+            self.left = self.left.saturating_sub(begun.elapsed());
+        }
         answer.map_err(|failure| self.failed(subject, failure, begun.elapsed()))
     }
 

@@ -18,7 +18,7 @@ use super::line::{Answer, Line, Named, Place, Request};
 use crate::{
     file::BUDGET,
     process::helper,
-    symbolize::{ModuleId, Symbolizer, perf_map::PerfMap},
+    symbolize::{ModuleId, Symbolizer, demangle::demangle, perf_map::PerfMap},
 };
 
 /// The hidden subcommand that is this process.
@@ -162,6 +162,9 @@ impl State {
                     line.send(&Answer::Frames(named), None)
                 })
             }
+            Request::Demangle { names } => names.iter().try_for_each(|name| {
+                line.send(&Answer::Readable(demangle(name).into_owned()), None)
+            }),
             Request::Forget { tgid } => {
                 self.maps.remove(&tgid);
                 Ok(())

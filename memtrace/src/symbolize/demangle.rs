@@ -12,7 +12,7 @@ const LONGEST: usize = 4 << 10;
 const LONGEST_MANGLED: usize = 16 << 10;
 
 /// Parts that a demangler may write for one name, also empty ones: its work.
-const MOST_PARTS: usize = 64 << 10;
+const MOST_PARTS: usize = 16 << 10;
 
 /// `name` as its language writes it. Only names with a mangling prefix are demangled: a C function
 /// `b` is not a C++ `bool`, which a demangler of types would make of it. Longer names are cut.
@@ -34,6 +34,13 @@ pub(crate) fn demangle(name: &str) -> Cow<'_, str> {
         return readable.or(name, written.is_ok());
     }
     bounded(name)
+}
+
+/// Whether a name may stand for a readable one.
+pub(crate) fn is_mangled(name: &str) -> bool {
+    // With further underscores on some systems, and without on others.
+    let bare = name.trim_start_matches('_');
+    bare.starts_with(['Z', 'R'])
 }
 
 /// `text`, cut if it is longer than a name may be.

@@ -5,12 +5,12 @@ use super::{Modules, Threads};
 use crate::{
     arch,
     file::FileBytes,
-    names::{ModuleKey, Namer, Place},
+    names::{ModuleKey, Place},
     process_root::Root,
     unwind,
 };
 use memtrace_common::unwind::{Memory as Stack, Registers, step};
-use std::{cell::RefCell, collections::HashMap, time::Duration};
+use std::{cell::RefCell, collections::HashMap};
 
 /// Most frames that are walked.
 const MAX_FRAMES: usize = 1000;
@@ -21,9 +21,6 @@ const MAX_COPY: u64 = 1 << 20;
 /// Bytes copied beyond the word, which usually include the end of the frame.
 const BEYOND: u64 = 16 << 10;
 
-/// How long files may take whose symbols cannot be read: a process may be stopped meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Names functions of stacks.
 pub(super) struct Functions {
     pid: u32,
@@ -31,8 +28,8 @@ pub(super) struct Functions {
     state: RefCell<State>,
 }
 
+#[derive(Default)]
 struct State {
-    namer: Namer,
     /// By the start of the file in memory.
     files: HashMap<u64, ModuleKey>,
     names: HashMap<u64, Option<String>>,
@@ -57,11 +54,7 @@ impl Functions {
         Self {
             threads,
             pid,
-            state: RefCell::new(State {
-                namer: Namer::limited(PATIENCE),
-                files: HashMap::new(),
-                names: HashMap::new(),
-            }),
+            state: RefCell::default(),
         }
     }
 
@@ -95,19 +88,20 @@ impl Functions {
             return name.clone();
         }
         let module = modules.containing(pc)?;
+        let mut namer = modules.namer();
         let key = match state.files.get(&module.range.start) {
             Some(&key) => key,
             None => {
                 let file = modules.open(module)?;
                 let root = Root::of_process(self.pid).ok();
-                let key = state.namer.add(Modules::path(module), file, None, root);
+                let key = namer.add(Modules::path(module), file, None, root);
                 state.files.insert(module.range.start, key);
                 key
             }
         };
         let place = Place::VirtOffset(pc.wrapping_sub(module.bias));
         let mut name = None;
-        state.namer.name(key, &[place], |named| {
+        namer.name(key, &[place], |named| {
             name = named
                 .frames
                 .into_iter()

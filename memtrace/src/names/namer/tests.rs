@@ -58,7 +58,7 @@ fn fragile(line: UnixStream) -> io::Result<Option<Child>> {
 fn namer() -> Namer {
     Namer {
         spawn: fragile,
-        ..Namer::limited(Duration::from_secs(60))
+        ..Namer::awaited(Duration::from_secs(60))
     }
 }
 
@@ -137,9 +137,20 @@ fn a_process_that_does_not_answer_is_given_up() {
             std::mem::forget(line);
             Ok(None)
         },
-        ..Namer::limited(Duration::from_millis(10))
+        ..Namer::awaited(Duration::from_millis(10))
     };
     let file = file::of_bytes(b"text").unwrap();
     let key = namer.add("m".to_owned(), file, None, None);
     assert!(!namer.name(key, &[place()], |_| {}));
+}
+
+#[test]
+fn names_are_demangled_until_that_takes_too_long() {
+    let names = || vec!["_Znwm".to_owned(), "main".to_owned()];
+    assert_eq!(
+        namer().demangle(names()),
+        ["operator new(unsigned long)", "main"]
+    );
+    let mut late = Namer::awaited(Duration::ZERO);
+    assert_eq!(late.demangle(names()), names());
 }

@@ -128,7 +128,7 @@ impl Symbolizer {
         root: Option<&Path>,
     ) -> ModuleId {
         let (id, wanted) = self.add(path, file, build_id.clone(), Detail::Full);
-        let root = root.map(|root| Root::open(root).unwrap());
+        let root = root.and_then(|root| Root::open(root).ok());
         let path = Path::new(path);
         places
             .candidates(path, build_id.as_deref(), &wanted, root.as_ref())
