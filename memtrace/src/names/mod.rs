@@ -1,4 +1,4 @@
-//! Names for the recording. A thread opens debug files and perf maps, and a process of its own reads them and all other
+//! Names for the recording. Threads open debug files and perf maps, and a process of its own reads them and all other
 //! files with symbols ([`process`]), because whoever wrote them may have made them to take all memory and time.
 //! Nothing waits for names: they come when they come, and some come again when there are better ones.
 
@@ -6,6 +6,7 @@ mod helper;
 mod line;
 mod map_file;
 mod namer;
+mod opener;
 mod process;
 mod thread;
 
@@ -23,8 +24,8 @@ use std::{
 use crate::{recording::LocationId, symbolize::debuginfod};
 pub(crate) use line::{Named, Place};
 pub(crate) use namer::{ModuleKey, Namer};
+use opener::Request;
 pub(crate) use process::{SUBCOMMAND, run};
-use thread::{Request, Spot};
 
 /// How often a wait looks whether it is over.
 const SLICE: Duration = Duration::from_millis(20);
@@ -32,7 +33,7 @@ const SLICE: Duration = Duration::from_millis(20);
 /// The names of a location, which may come again, with better ones.
 pub(crate) type Answer = (LocationId, Named);
 
-/// Handle of the thread, which ends with it.
+/// Handle of the threads, which end with it.
 pub(crate) struct Names {
     requests: Sender<Request>,
     answers: Receiver<Answer>,
@@ -43,15 +44,16 @@ impl Names {
     /// `client` fetches debug files that are not on this machine.
     ///
     /// # Errors
-    /// The thread could not be started.
+    /// A thread could not be started.
     pub(crate) fn start(client: Option<debuginfod::Client>) -> io::Result<Self> {
         let (requests, receiver) = channel();
+        let (opened, receives_opened) = channel();
         let (sender, answers) = channel();
         let is_over = Arc::<AtomicBool>::default();
         let namer = Namer::new(client, Arc::clone(&is_over));
-        std::thread::Builder::new()
-            .name("memtrace-names".to_owned())
-            .spawn(move || thread::run(namer, &receiver, &sender))?;
+        let start = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        start("memtrace-open").spawn(move || opener::run(&receiver, &opened))?;
+        start("memtrace-names").spawn(move || thread::run(namer, &receives_opened, &sender))?;
         Ok(Self {
             requests,
             answers,
@@ -79,12 +81,12 @@ impl Names {
 
     /// Requests the names of a location: an offset in a file, bytes.
     pub(crate) fn name(&self, id: LocationId, index: u32, offset: u64) {
-        self.request(Request::Name(id, Spot::Module(index), offset));
+        self.request(Request::Name(id, index, offset));
     }
 
     /// Requests the names of generated code at an absolute address.
     pub(crate) fn name_generated(&self, id: LocationId, tgid: u32, abs_addr: u64) {
-        self.request(Request::Name(id, Spot::Process(tgid), abs_addr));
+        self.request(Request::NameGenerated(id, tgid, abs_addr));
     }
 
     /// The process has ended, or is another program now.
@@ -114,14 +116,14 @@ impl Names {
         }
     }
 
-    /// If the thread is gone, names stay away, which the end of the recording counts.
+    /// If a thread is gone, names stay away, which the end of the recording counts.
     fn request(&self, request: Request) {
         let _ = self.requests.send(request);
     }
 }
 
 impl Drop for Names {
-    /// The thread may be in the middle of a file that takes for ever: nobody waits for it.
+    /// A thread may be in the middle of a file that takes for ever: nobody waits for it.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

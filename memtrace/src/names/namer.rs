@@ -141,6 +141,12 @@ impl Namer {
         key
     }
 
+    /// Adds the perf map of process `tgid`. Without one, it is looked for when names are wanted.
+    pub(super) fn add_map(&mut self, tgid: u32, of: MapFile) {
+        let is_given_up = false;
+        self.maps.entry(tgid).or_insert(Map { of, is_given_up });
+    }
+
     /// Passes on the names of places in a module, in order. False if there are not all of them, because nobody waits
     /// for them any more or the process cannot be started.
     pub(crate) fn name(
@@ -433,8 +439,7 @@ impl Namer {
         }
         match MapFile::open(tgid) {
             Ok(of) => {
-                let is_given_up = false;
-                self.maps.insert(tgid, Map { of, is_given_up });
+                self.add_map(tgid, of);
                 true
             }
             Err(error) => {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Answer, ModuleKey, Named, Namer, Place};
+use super::{Answer, ModuleKey, Named, Namer, Place, map_file::MapFile};
 use crate::{process_root::Root, recording::LocationId};
 
 /// How often files are looked at that may have better names now.
@@ -25,8 +25,10 @@ pub(super) enum Request {
         path: String,
         file: File,
         build_id: Option<String>,
-        tgid: u32,
+        root: Option<Root>,
     },
+    /// The perf map of a process.
+    Map(u32, MapFile),
     /// An offset in a module, or an absolute address.
     Name(LocationId, Spot, u64),
     Forget(u32),
@@ -86,12 +88,12 @@ impl Thread<'_> {
                     path,
                     file,
                     build_id,
-                    tgid,
+                    root,
                 } => {
-                    let root = Root::of_process(tgid).ok();
                     let key = self.namer.add(path, file, build_id, root);
                     self.modules.insert(index, key);
                 }
+                Request::Map(tgid, map) => self.namer.add_map(tgid, map),
                 Request::Name(id, spot, at) => self.wanted.entry(spot).or_default().push((id, at)),
                 Request::Forget(tgid) => {
                     if !self.name_wanted() || !self.look_again(Spot::Process(tgid)) {
