@@ -13,6 +13,8 @@ pub enum Effect {
     Untraced,
     /// An allocation is counted, its stack is missing or incomplete.
     StackLost,
+    /// An allocation is counted, a function of its stack has no name, or no line.
+    NamesLost,
     /// Left out on purpose, or began before tracing: the totals stand.
     Filtered,
 }
@@ -126,6 +128,9 @@ reasons! {
     FileChanged = USER + 8, "file_changed", Untraced;
     /// User side: a 32-bit program, for which nothing is recorded.
     Program32Bit = USER + 9, "program_32_bit", Untraced;
+    /// User side: a place in code whose symbols take too much memory or time to read, or were not read before the
+    /// end.
+    NamesBudget = USER + 10, "names_budget", NamesLost;
 }
 
 /// Reasons that the kernel side counts: one slot of its array each, then these.

@@ -9,11 +9,22 @@ use std::{
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
     os::{fd::FromRawFd, unix::fs::FileExt},
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+/// Most memory for what is read about other users' files at a time, bytes: in memtrace, and in the process that
+/// reads symbols.
+pub(crate) const BUDGET: u64 = 256 << 20;
 
 /// Most that is read of one file, bytes. The largest tables of the largest programs (symbols, call frame
 /// information) take tens of MiB; a sparse file may claim any size.
-const MOST_READ: u64 = 512 << 20;
+const MOST_READ: u64 = BUDGET / 2;
+
+/// Read of every file, whatever is read of others, bytes: most need no more.
+const ALWAYS_READ: u64 = 4 << 20;
+
+/// What may still be read of all files beyond [`ALWAYS_READ`] each, bytes.
+static LEFT: AtomicU64 = AtomicU64::new(BUDGET / 2);
 
 /// Approximate overhead of a kept string, bytes.
 const STRING: u64 = 64;
@@ -23,8 +34,10 @@ const STRING: u64 = 64;
 /// raise SIGBUS.
 pub struct FileBytes<'file> {
     read: ReadCache<Positioned<'file>>,
-    /// Of [`MOST_READ`].
-    left: Cell<u64>,
+    /// Bytes.
+    taken: Cell<u64>,
+    /// Of them from [`LEFT`].
+    shared: Cell<u64>,
     /// Offset and size of each read: its result is kept, so a repeated read costs nothing.
     read_already: RefCell<HashSet<(u64, u64)>>,
 }
@@ -33,14 +46,31 @@ impl<'file> FileBytes<'file> {
     pub fn new(file: &'file File) -> Self {
         Self {
             read: ReadCache::new(Positioned::new(file, 0)),
-            left: Cell::new(MOST_READ),
+            taken: Cell::new(0),
+            shared: Cell::new(0),
             read_already: RefCell::default(),
         }
     }
 
     fn take(&self, bytes: u64) -> Result<(), ()> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or(())?);
+        let taken = self.taken.get().checked_add(bytes).ok_or(())?;
+        if taken > MOST_READ {
+            return Err(());
+        }
+        let shared = taken.saturating_sub(ALWAYS_READ);
+        let more = shared - self.shared.get();
+        let left = |left: u64| left.checked_sub(more);
+        LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
+            .map_err(drop)?;
+        self.taken.set(taken);
+        self.shared.set(shared);
         Ok(())
+    }
+}
+
+impl Drop for FileBytes<'_> {
+    fn drop(&mut self) {
+        LEFT.fetch_add(self.shared.get(), Ordering::Relaxed);
     }
 }
 
@@ -206,6 +236,9 @@ mod tests {
             "kept"
         );
         assert_eq!(bytes.read_bytes_at_until(0..1, 0), Err(()));
+        // Others are still read as far as most need it.
+        let other = &FileBytes::new(&file);
+        assert!(other.read_bytes_at(0, ALWAYS_READ).is_ok());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod holders;
 mod host;
 mod http;
 mod ledger;
+mod names;
 mod probes;
 mod process;
 mod process_root;

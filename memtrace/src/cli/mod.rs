@@ -103,6 +103,9 @@ enum Command {
     /// Opens files of other users
     #[command(hide = true, name = crate::process_root::SUBCOMMAND)]
     OpenFiles,
+    /// Reads the symbols of other users' files
+    #[command(hide = true, name = crate::names::SUBCOMMAND)]
+    Name,
 }
 
 /// Parses a process ID.
@@ -161,6 +164,10 @@ impl Cli {
             }
             Command::OpenFiles => {
                 crate::process_root::open_files();
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Name => {
+                crate::names::run()?;
                 Ok(ExitCode::SUCCESS)
             }
         }

@@ -29,7 +29,6 @@ use crate::{
         memory::{self, Identity},
         target,
     },
-    process_root::Root,
     recording::{Origin, ProcessRow},
 };
 
@@ -503,7 +502,7 @@ impl Collector {
                     path: module.file.path.display().to_string(),
                     file,
                     build_id: module.build_id.clone(),
-                    root: Root::of_process(tgid).ok(),
+                    tgid,
                 };
                 // A store that has failed shows at the next interval.
                 let _ = self.sink.send(message);

@@ -22,7 +22,7 @@ impl Missing {
                 Effect::AllocationsLost | Effect::ReleasesLost => missing.records += count,
                 Effect::Untraced => missing.untraced += count,
                 Effect::StackLost => missing.stacks += count,
-                Effect::Filtered => {}
+                Effect::NamesLost | Effect::Filtered => {}
             }
         }
         missing

@@ -344,6 +344,7 @@ impl Modules {
                     (Ok(None), None),
                 )
             });
+        drop(bytes);
         let name = file.path.file_name().and_then(|name| name.to_str());
         Module {
             version,

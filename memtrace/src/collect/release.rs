@@ -78,11 +78,16 @@ pub(super) fn searchable(processes: &Processes, which: impl Fn(&Process) -> bool
 }
 
 impl Released {
-    /// Waits for the recording to be written. It ended at `time_ns`, CLOCK_MONOTONIC.
+    /// Waits for the recording to be written. It ended at `time_ns`, CLOCK_MONOTONIC. When it `is_over`, nothing waits
+    /// for the names of functions any more.
     ///
     /// # Errors
     /// It could not be written.
-    pub(super) fn finish(self, time_ns: u64) -> Result<(), recording::Error> {
-        self.sink.finish(time_ns)
+    pub(super) fn finish(
+        self,
+        time_ns: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), recording::Error> {
+        self.sink.finish(time_ns, is_over)
     }
 }

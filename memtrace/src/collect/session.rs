@@ -19,6 +19,7 @@ use super::{
     capture::Capture,
     ending::{Ending, Stage},
     holders::{How, Looked},
+    interruption::Interruption,
     job,
     missing::Missing,
     pace::{Pace, Tick},
@@ -318,7 +319,9 @@ async fn record_now(
         ),
         None => "recording ended; writing the names of functions".to_owned(),
     });
-    let written = released.finish(ended_ns);
+    let interruption = Interruption::begin();
+    let written = released.finish(ended_ns, &|| interruption.has_come());
+    drop(interruption);
     drop(progress);
     summary.is_urgent = ending.is_asked();
     drop(ending);

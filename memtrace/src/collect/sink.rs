@@ -11,7 +11,6 @@ use crate::{
     host::Fact,
     ledger::ProcessId,
     probes::plan::Lacking,
-    process_root::Root,
     python::CodeObject,
     recording::{self, Holders, Interval, ProcessRow, Untraced},
 };
@@ -23,8 +22,8 @@ pub(super) enum Message {
         path: String,
         file: File,
         build_id: Option<String>,
-        /// That of a process that maps it.
-        root: Option<Root>,
+        /// A process that maps it.
+        tgid: u32,
     },
     Code(CodeId, Arc<CodeObject>),
     Stacks(News),
@@ -65,9 +64,14 @@ pub(super) trait Sink {
         Duration::ZERO
     }
 
-    /// The recording is complete, CLOCK_MONOTONIC ns. Returns when everything is written.
+    /// The recording is complete, CLOCK_MONOTONIC ns. Returns when everything is written, without the names of
+    /// functions that are not there yet once it `is_over`, which is asked again and again.
     ///
     /// # Errors
     /// Why it could not be written.
-    fn finish(self: Box<Self>, time_ns: u64) -> Result<(), recording::Error>;
+    fn finish(
+        self: Box<Self>,
+        time_ns: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), recording::Error>;
 }

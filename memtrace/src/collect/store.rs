@@ -1,16 +1,18 @@
-//! The thread that names frames and writes the recording, so that neither a
-//! large symbol table nor a slow disk holds up the ring buffer.
+//! The thread that writes the recording, so that a slow disk does not hold up the ring buffer. It waits for no names:
+//! a location whose names have not come is committed without, and written again when they come.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use memtrace_common::loss::Reason;
 
 use super::{
     location::{CodeId, Location, ModuleIndex},
@@ -20,9 +22,10 @@ use super::{
 use crate::{
     frames::{Cause, Frame, FrameKind},
     host::Redactor,
+    names::{self, Named},
     python::CodeObject,
     recording::{self, LocationId, Writer},
-    symbolize::{ModuleId, Symbolizer, debuginfod, perf_map::PerfMap},
+    symbolize::debuginfod,
 };
 
 /// Orders for the thread.
@@ -36,16 +39,21 @@ enum Order {
 /// process and batch of stacks and one an interval: the number of events plays no part.
 const BACKLOG: usize = 65_536;
 
+/// How often the end looks whether it is over.
+const SLICE: Duration = Duration::from_millis(10);
+
 /// Handle of the thread.
 pub(super) struct Store {
     sender: SyncSender<Order>,
+    /// The end waits for no more names.
+    is_over: Arc<AtomicBool>,
     /// Time the thread spent on the last interval, nanoseconds.
     cost: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<(), recording::Error>>>,
 }
 
 impl Store {
-    /// Starts the thread, and with `debuginfod` the one that fetches debug files.
+    /// Starts the thread, the one that finds names, and with `debuginfod` the one that fetches debug files.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -58,11 +66,23 @@ impl Store {
         let (sender, receiver) = sync_channel(BACKLOG);
         let cost = Arc::new(AtomicU64::new(0));
         let written = Arc::clone(&cost);
+        let is_over = Arc::<AtomicBool>::default();
+        let over = Arc::clone(&is_over);
+        let names = Names {
+            names: names::Names::start(client)?,
+            modules: HashMap::new(),
+            codes: HashMap::new(),
+            waiting: HashMap::new(),
+            late: HashSet::new(),
+            cut: HashSet::new(),
+            redactor,
+        };
         let thread = std::thread::Builder::new()
             .name("memtrace-store".to_owned())
-            .spawn(move || run(writer, client, redactor, &receiver, &written))?;
+            .spawn(move || run(writer, names, &receiver, &written, &over))?;
         Ok(Self {
             sender,
+            is_over,
             cost,
             thread: Some(thread),
         })
@@ -79,9 +99,18 @@ impl Sink for Store {
         Duration::from_nanos(self.cost.load(Ordering::Relaxed))
     }
 
-    fn finish(mut self: Box<Self>, time_ns: u64) -> Result<(), recording::Error> {
+    fn finish(
+        mut self: Box<Self>,
+        time_ns: u64,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), recording::Error> {
         // If it has stopped, the thread's result has the reason.
         let _ = self.sender.send(Order::Finish(time_ns));
+        let is_writing = || self.thread.as_ref().is_some_and(|it| !it.is_finished());
+        while is_writing() {
+            self.is_over.store(is_over(), Ordering::Relaxed);
+            std::thread::sleep(SLICE);
+        }
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -92,28 +121,20 @@ impl Sink for Store {
 
 fn run(
     mut writer: Writer,
-    client: Option<debuginfod::Client>,
-    redactor: Arc<Redactor>,
+    mut names: Names,
     receiver: &Receiver<Order>,
     cost: &AtomicU64,
+    is_over: &AtomicBool,
 ) -> Result<(), recording::Error> {
     let mut looking = Looking::default();
-    let mut names = Names {
-        symbolizer: Symbolizer::new(client),
-        modules: HashMap::new(),
-        codes: HashMap::new(),
-        generated: HashMap::new(),
-        unfinished: Vec::new(),
-        redactor: Arc::clone(&redactor),
-    };
+    let redactor = Arc::clone(&names.redactor);
     // The channel closes without a Finish if the collector failed; committed data stays.
     for order in receiver {
+        names.take_answers(&mut writer)?;
         let message = match order {
             Order::Write(message) => message,
             Order::Finish(time_ns) => {
-                if let Some(patience) = names.symbolizer.patience() {
-                    names.rewrite(&mut writer, Instant::now() + patience)?;
-                }
+                names.finish(&mut writer, is_over)?;
                 return writer.finish(time_ns);
             }
         };
@@ -123,19 +144,18 @@ fn run(
                 path,
                 file,
                 build_id,
-                root,
+                tgid,
             } => {
-                let module = names
-                    .symbolizer
-                    .module(&path, file, build_id, root.as_ref());
+                let module = (path.clone(), build_id.clone());
                 names.modules.insert(index, module);
+                names.names.module(index.0, path, file, build_id, tgid);
             }
             Message::Code(id, code) => {
                 names.codes.insert(id, code);
             }
             Message::Stacks(news) => {
                 for (id, location) in news.locations {
-                    names.write(&mut writer, id, location)?;
+                    names.add(&mut writer, id, location)?;
                 }
                 writer.nodes(news.first_node, &news.nodes)?;
                 for row in &news.stacks {
@@ -143,9 +163,7 @@ fn run(
                 }
             }
             Message::Process(mut row) => {
-                names.rename(&mut writer, row.tgid)?;
-                // It has ended, or may be another program now.
-                names.generated.remove(&row.tgid);
+                names.names.forget(row.tgid);
                 row.cmdline = redactor.arguments(&row.cmdline);
                 writer.process(&row)?;
             }
@@ -159,12 +177,12 @@ fn run(
             Message::ForgetFacts(process) => writer.forget_facts(process)?,
             Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Holders(holders) => writer.holders(&holders)?,
-            Message::Interval(interval) => {
+            Message::Interval(mut interval) => {
                 let begin = cpu_time_ns();
-                names.rewrite(&mut writer, Instant::now())?;
-                let tgids: Vec<u32> = names.generated.keys().copied().collect();
-                for tgid in tgids {
-                    names.rename(&mut writer, tgid)?;
+                interval.losses.retain(|(reason, _)| *reason != LOSS);
+                interval.losses.push((LOSS, names.cut.len() as u64));
+                if !interval.commit_later {
+                    names.write_waiting(&mut writer)?;
                 }
                 writer.interval(&interval)?;
                 cost.store(cpu_time_ns() - begin, Ordering::Relaxed);
@@ -185,44 +203,80 @@ fn cpu_time_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
+/// Counted here, not by the collector.
+const LOSS: Reason = Reason::NamesBudget;
+
+/// The locations of the recording and their names.
 struct Names {
-    symbolizer: Symbolizer,
-    modules: HashMap<ModuleIndex, ModuleId>,
+    names: names::Names,
+    /// Path and build id.
+    modules: HashMap<ModuleIndex, (String, Option<String>)>,
     codes: HashMap<CodeId, Arc<CodeObject>>,
-    /// By tgid.
-    generated: HashMap<u32, Generated>,
-    /// Locations written with the names that are known here, while better ones are being fetched:
-    /// neither the ring buffer nor an interval waits for a server.
-    unfinished: Vec<(LocationId, Location)>,
+    /// Locations that are not written, because their names have not come.
+    waiting: HashMap<LocationId, Location>,
+    /// Locations that were committed without their names.
+    late: HashSet<LocationId>,
+    /// Locations whose symbols take too much to read.
+    cut: HashSet<LocationId>,
     redactor: Arc<Redactor>,
 }
 
-/// The generated code of a process.
-#[derive(Default)]
-struct Generated {
-    map: Option<PerfMap>,
-    /// Locations that the map does not name yet: runtimes write it behind their code.
-    nameless: Vec<(LocationId, Location)>,
-}
-
 impl Names {
-    /// Writes a location with the names that are known now.
-    fn write(
+    /// Writes a location, or requests its names.
+    fn add(
         &mut self,
         writer: &mut Writer,
         id: LocationId,
         location: Location,
     ) -> Result<(), recording::Error> {
-        let mut frames = self.frames(location);
-        if let Location::Anonymous { tgid, .. } = location
-            && frames.iter().all(|frame| frame.function.is_none())
-        {
-            let generated = self.generated.entry(tgid).or_default();
-            generated.nameless.push((id, location));
+        match location {
+            Location::File(index, offset) if self.modules.contains_key(&index) => {
+                self.names.name(id, index.0, offset);
+            }
+            Location::Anonymous { tgid, abs_addr, .. } => {
+                self.names.name_generated(id, tgid, abs_addr);
+            }
+            _ => {
+                let frame = self.frame(location);
+                return self.write(writer, id, vec![frame]);
+            }
         }
-        if self.is_fetching(location) {
-            self.unfinished.push((id, location));
+        self.waiting.insert(id, location);
+        Ok(())
+    }
+
+    /// The frame of a location whose symbols were not read, or need not be.
+    fn frame(&self, location: Location) -> Frame {
+        match location {
+            Location::File(index, offset) => match self.modules.get(&index) {
+                Some((path, build_id)) => Frame {
+                    module: Some(path.clone()),
+                    build_id: build_id.clone(),
+                    file_offset: Some(offset),
+                    unresolved: Some(Cause::NotNamedYet.into()),
+                    ..Frame::unknown(offset, Cause::NotNamedYet)
+                },
+                None => Frame::unknown(offset, Cause::FileNotOpened),
+            },
+            Location::Anonymous { abs_addr, .. } => Frame::unknown(abs_addr, Cause::NotNamedYet),
+            Location::Python(id, line) => match self.codes.get(&id) {
+                Some(code) => code.frame(line),
+                None => Frame::unknown(0, Cause::CodeObjectLost),
+            },
+            Location::UnknownPython(addr) => Frame {
+                kind: FrameKind::Python,
+                ..Frame::unknown(addr, Cause::CodeRecordLost)
+            },
+            Location::Unmapped(addr) => Frame::unknown(addr, Cause::NotMapped),
         }
+    }
+
+    fn write(
+        &self,
+        writer: &mut Writer,
+        id: LocationId,
+        mut frames: Vec<Frame>,
+    ) -> Result<(), recording::Error> {
         if self.redactor.is_everything() {
             for path in frames.iter_mut().flat_map(|f| [&mut f.module, &mut f.file]) {
                 *path = path.take().map(|path| self.redactor.path(&path));
@@ -231,75 +285,49 @@ impl Names {
         writer.location(id, &frames)
     }
 
-    fn is_fetching(&self, location: Location) -> bool {
-        let Location::File(index, _) = location else {
-            return false;
-        };
-        let module = self.modules.get(&index);
-        module.is_some_and(|&module| self.symbolizer.is_fetching(module))
+    /// Writes the locations whose names have come.
+    fn take_answers(&mut self, writer: &mut Writer) -> Result<(), recording::Error> {
+        let answers: Vec<names::Answer> = self.names.answers().collect();
+        answers
+            .into_iter()
+            .try_for_each(|answer| self.take(writer, answer))
     }
 
-    /// Rewrites the locations whose debug files arrive before `deadline`.
-    fn rewrite(&mut self, writer: &mut Writer, deadline: Instant) -> Result<(), recording::Error> {
-        if !self.symbolizer.take_fetched(deadline) {
-            return Ok(());
-        }
-        for (id, location) in std::mem::take(&mut self.unfinished) {
-            self.write(writer, id, location)?;
+    fn take(
+        &mut self,
+        writer: &mut Writer,
+        (id, named): names::Answer,
+    ) -> Result<(), recording::Error> {
+        let Named { frames, is_cut } = named;
+        self.waiting.remove(&id);
+        self.late.remove(&id);
+        match is_cut {
+            true => self.cut.insert(id),
+            false => self.cut.remove(&id),
+        };
+        self.write(writer, id, frames)
+    }
+
+    /// Writes the locations whose names have not come, so that every stack of a commit has all of its own.
+    fn write_waiting(&mut self, writer: &mut Writer) -> Result<(), recording::Error> {
+        for (id, location) in std::mem::take(&mut self.waiting) {
+            self.write(writer, id, vec![self.frame(location)])?;
+            self.late.insert(id);
         }
         Ok(())
     }
 
-    /// Writes the generated code of a process again that had no name, if its map has changed.
-    fn rename(&mut self, writer: &mut Writer, tgid: u32) -> Result<(), recording::Error> {
-        let Some(generated) = self.generated.get_mut(&tgid) else {
-            return Ok(());
-        };
-        if generated.nameless.is_empty() {
-            return Ok(());
+    /// Waits for the names that are still to come, until it `is_over`.
+    fn finish(
+        &mut self,
+        writer: &mut Writer,
+        is_over: &AtomicBool,
+    ) -> Result<(), recording::Error> {
+        self.names.finish();
+        while let Some(answer) = self.names.last(is_over) {
+            self.take(writer, answer)?;
         }
-        let changed = match &mut generated.map {
-            Some(map) => map.refresh(),
-            map => {
-                *map = PerfMap::load(tgid).ok();
-                map.is_some()
-            }
-        };
-        if changed {
-            for (id, location) in std::mem::take(&mut generated.nameless) {
-                self.write(writer, id, location)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn frames(&mut self, location: Location) -> Vec<Frame> {
-        match location {
-            Location::File(index, offset) => match self.modules.get(&index) {
-                Some(&module) => self.symbolizer.frames(module, offset),
-                None => vec![Frame::unknown(offset, Cause::FileNotOpened)],
-            },
-            Location::Anonymous { tgid, abs_addr, .. } => {
-                let map = &mut self.generated.entry(tgid).or_default().map;
-                if map.is_none() {
-                    *map = PerfMap::load(tgid).ok();
-                }
-                match map {
-                    Some(map) => vec![map.frame(abs_addr)],
-                    None => vec![Frame::unknown(abs_addr, Cause::NoPerfMap)],
-                }
-            }
-            Location::Python(id, line) => match self.codes.get(&id) {
-                Some(code) => vec![code.frame(line)],
-                None => vec![Frame::unknown(0, Cause::CodeObjectLost)],
-            },
-            Location::UnknownPython(addr) => vec![Frame {
-                kind: FrameKind::Python,
-                ..Frame::unknown(addr, Cause::CodeRecordLost)
-            }],
-            Location::Unmapped(addr) => {
-                vec![Frame::unknown(addr, Cause::NotMapped)]
-            }
-        }
+        self.write_waiting(writer)?;
+        writer.loss(LOSS, (self.cut.len() + self.late.len()) as u64)
     }
 }

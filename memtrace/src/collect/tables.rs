@@ -42,6 +42,9 @@ impl Loader for Rows {
     }
 }
 
+/// Each takes memory for the file that it compiles.
+const MOST_THREADS: usize = 8;
+
 /// Handle of the threads that compile. They end when it is dropped.
 pub(super) struct Tables {
     shared: Arc<Shared>,
@@ -89,6 +92,7 @@ impl Tables {
             news: Arc::default(),
         });
         let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = count.min(MOST_THREADS);
         for number in 0..count.min(8) {
             let shared = Arc::clone(&shared);
             let started = std::thread::Builder::new()

@@ -37,12 +37,16 @@ pub enum Cause {
     CodeObjectLost,
     CodeRecordLost,
     NotMapped,
+    /// Reading its symbols took too much memory or time.
+    NamesBudget,
+    /// Its symbols were not read when the recording ended or was cut off.
+    NotNamedYet,
     /// In words of another version of memtrace.
     Other(Box<str>),
 }
 
 /// Causes without a value.
-static WORDS: [(Cause, &str); 15] = [
+static WORDS: [(Cause, &str); 17] = [
     (Cause::NoSuchModule, "no such module"),
     (Cause::FileNotOpened, "its file could not be opened"),
     (Cause::NotElf, "not an ELF file"),
@@ -67,6 +71,14 @@ static WORDS: [(Cause, &str); 15] = [
         "the record of its code object was lost",
     ),
     (Cause::NotMapped, "not in a known mapping"),
+    (
+        Cause::NamesBudget,
+        "its symbols take too much memory or time to read",
+    ),
+    (
+        Cause::NotNamedYet,
+        "the recording ended before its symbols were read",
+    ),
 ];
 
 /// Before and after the path in the words of [`Cause::NotInPerfMap`].

@@ -202,6 +202,15 @@ impl Writer {
         })
     }
 
+    /// Replaces the count of a reason in the last interval.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn loss(&mut self, reason: Reason, count: u64) -> Result<(), Error> {
+        self.write(|writer| writer.insert_loss(reason, count))
+    }
+
     /// Marks that recording ended normally, at `time_ns` (CLOCK_MONOTONIC), and commits.
     ///
     /// # Errors
@@ -355,12 +364,7 @@ impl Writer {
             self.insert_member(*process, *cgroup)?;
         }
         for (reason, count) in &interval.losses {
-            if self.losses.insert(*reason, *count) != Some(*count) {
-                self.insert(
-                    "INSERT OR REPLACE INTO loss VALUES (?1, ?2, ?3)",
-                    params![id, reason.name(), int(*count)],
-                )?;
-            }
+            self.insert_loss(*reason, *count)?;
         }
         if !interval.births.is_empty() {
             // A scan covers all sites: those it does not list have no live blocks.
@@ -453,6 +457,16 @@ impl Writer {
             params![
                 interval, id, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]
             ],
+        )
+    }
+
+    fn insert_loss(&mut self, reason: Reason, count: u64) -> rusqlite::Result<()> {
+        if self.losses.insert(reason, count) == Some(count) {
+            return Ok(());
+        }
+        self.insert(
+            "INSERT OR REPLACE INTO loss VALUES (?1, ?2, ?3)",
+            params![self.intervals, reason.name(), int(count)],
         )
     }
 

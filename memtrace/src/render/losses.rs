@@ -8,7 +8,7 @@ use crate::{
 };
 use memtrace_common::loss::{Effect, Reason};
 
-const EFFECTS: [(Effect, &str); 5] = [
+const EFFECTS: [(Effect, &str); 6] = [
     (
         Effect::AllocationsLost,
         "allocations lost: totals are lower bounds",
@@ -19,6 +19,10 @@ const EFFECTS: [(Effect, &str); 5] = [
     ),
     (Effect::Untraced, "not traced: its memory is missing"),
     (Effect::StackLost, "counted, but without a complete stack"),
+    (
+        Effect::NamesLost,
+        "counted, but functions lack names or lines",
+    ),
     (
         Effect::Filtered,
         "ignored on purpose, or begun before tracing: totals are not affected",
@@ -82,6 +86,9 @@ const fn meaning(reason: Reason) -> &'static str {
         }
         Reason::FileChanged => "files that kept changing while they were read",
         Reason::Program32Bit => "32-bit programs",
+        Reason::NamesBudget => {
+            "places in code whose symbols take too much memory or time, or were not read before the end"
+        }
     }
 }
 

@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Requests the debug file of a build id (lower-case hex); `None` if it is not a build id.
-    pub(super) fn request(&self, build_id: &str) -> Option<Receiver<Option<File>>> {
+    pub(crate) fn request(&self, build_id: &str) -> Option<Receiver<Option<File>>> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if build_id.len() < 8 || !build_id.bytes().all(is_hex) {
             return None;
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// How long to wait for all requested files when nothing else is left to do.
-    pub(super) fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.timeout
     }
 }
@@ -276,7 +276,7 @@ fn open_checked(path: &Path, build_id: &str) -> Option<File> {
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    debug_files::of_build_id(file, build_id, false).map(|found| found.file)
+    debug_files::has_build_id(&file, build_id).then_some(file)
 }
 
 #[cfg(test)]

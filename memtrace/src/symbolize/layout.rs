@@ -1,7 +1,7 @@
 //! Facts from the headers of an ELF file: the place of its code, its identity, and the places of
 //! possible names. Any bytes are accepted.
 
-use crate::file::{FileBytes, Positioned, hex};
+use crate::file::{BUDGET, FileBytes, Positioned, hex};
 use object::{
     CompressedFileRange, CompressionFormat, Object, ObjectSection, ObjectSegment, SectionFlags,
     SegmentFlags,
@@ -15,11 +15,19 @@ use std::{
     os::unix::ffi::OsStringExt,
 };
 
-/// Most that all compressed sections of a file may hold, bytes: they are unpacked into memory. Debug information of
-/// the largest programs takes a few GiB.
-pub(super) const MOST_UNCOMPRESSED: u64 = 4 << 30;
+/// Most that all compressed sections of a file may hold, bytes: they are unpacked into memory.
+const MOST_UNCOMPRESSED: u64 = BUDGET / 2;
 /// Most that symbols packed with xz may take, and a decoder for them, bytes.
-const MOST_PACKED_SYMBOLS: u64 = 256 << 20;
+const MOST_PACKED_SYMBOLS: u64 = BUDGET / 4;
+
+/// The parts of a file that can be read in a bounded amount of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounded {
+    pub(super) symbols: bool,
+    pub(super) debug_info: bool,
+    /// A part is larger than what is read, not damaged.
+    pub(super) is_cut: bool,
+}
 
 /// A loadable segment. Bytes.
 struct Segment {
@@ -42,6 +50,8 @@ pub(super) struct Layout {
     /// It names a further file that a reader of its debug information would open.
     pub(super) leads_elsewhere: bool,
     pub(super) has_debug_info: bool,
+    /// Compressed sections, those of debug information apart from others.
+    compressed_debug_info: Vec<CompressedFileRange>,
     compressed: Vec<CompressedFileRange>,
     /// Symbols that are packed with xz, if any, unpack within [`MOST_PACKED_SYMBOLS`].
     packed_symbols_fit: bool,
@@ -56,6 +66,15 @@ impl Layout {
         let sections = || elf.sections();
         let named = |name: &str| elf.section_by_name_bytes(name.as_bytes()).is_some();
         let debug_link = elf.gnu_debuglink().ok().flatten();
+        let (compressed_debug_info, compressed): (Vec<_>, Vec<_>) = sections()
+            .filter_map(|section| {
+                let range = section.compressed_file_range().ok()?;
+                let is_compressed = range.format != CompressionFormat::None;
+                let is_debug_info = section.name_bytes().is_ok_and(is_debug_info);
+                is_compressed.then_some((is_debug_info, range))
+            })
+            .partition(|(is_debug_info, _)| *is_debug_info);
+        let ranges = |of: Vec<(bool, CompressedFileRange)>| of.into_iter().map(|(_, range)| range);
         let altlink = [".gnu_debugaltlink", ".debug_sup"];
         Self {
             segments: segments(&elf),
@@ -72,27 +91,32 @@ impl Layout {
             leads_elsewhere: debug_link.is_some() || altlink.into_iter().any(named),
             debug_link: debug_link.map(|(name, crc)| (OsString::from_vec(name.to_vec()), crc)),
             has_debug_info: named(".debug_info"),
-            compressed: sections()
-                .filter_map(|section| section.compressed_file_range().ok())
-                .filter(|range| range.format != CompressionFormat::None)
-                .collect(),
+            compressed_debug_info: ranges(compressed_debug_info).collect(),
+            compressed: ranges(compressed).collect(),
             packed_symbols_fit: elf
                 .section_by_name_bytes(b".gnu_debugdata")
                 .is_none_or(|section| section.data().is_ok_and(unpacks)),
         }
     }
 
-    /// Whether reading the sections of `file`, whose layout this is, takes a bounded amount of
-    /// memory: none unpacks to more than it claims, and all together to at most
-    /// [`MOST_UNCOMPRESSED`]. Unpacks them to find out.
-    pub(super) fn is_bounded(&self, file: &File) -> bool {
-        let claims = self.compressed.iter().map(|range| range.uncompressed_size);
-        self.packed_symbols_fit
-            && claims.fold(0, u64::saturating_add) <= MOST_UNCOMPRESSED
-            && self
-                .compressed
-                .iter()
-                .all(|range| holds_its_claim(file, range))
+    /// Which parts of `file`, whose layout this is, take a bounded amount of memory: no section unpacks to
+    /// more than it claims, and all together to at most [`MOST_UNCOMPRESSED`]. Unpacks them to find out,
+    /// unless the file is trusted.
+    pub(super) fn bounded(&self, file: &File, trusted: bool) -> Bounded {
+        let fits = |ranges: &[CompressedFileRange]| {
+            let claims = ranges.iter().map(|range| range.uncompressed_size);
+            claims.fold(0, u64::saturating_add) <= MOST_UNCOMPRESSED
+        };
+        let holds = |ranges: &[CompressedFileRange]| {
+            trusted || ranges.iter().all(|range| holds_its_claim(file, range))
+        };
+        let (debug_info, others) = (&*self.compressed_debug_info, &*self.compressed);
+        let symbols = self.packed_symbols_fit && fits(others) && holds(others);
+        Bounded {
+            symbols,
+            debug_info: symbols && fits(debug_info) && holds(debug_info),
+            is_cut: !fits(debug_info) || !fits(others),
+        }
     }
 
     pub(super) fn is_elf(&self) -> bool {
@@ -143,6 +167,10 @@ fn segments<'data>(elf: &impl Object<'data>) -> Vec<Segment> {
 
 fn is_executable(flags: SectionFlags) -> bool {
     matches!(flags, SectionFlags::Elf { sh_flags, .. } if sh_flags & SHF_EXECINSTR == SHF_EXECINSTR)
+}
+
+fn is_debug_info(section: &[u8]) -> bool {
+    section.starts_with(b".debug_") || section.starts_with(b".zdebug_")
 }
 
 /// Whether a compressed section unpacks to exactly the size it claims.

@@ -1,15 +1,18 @@
 //! Names for stack frames.
 //!
 //! Owns the way from a file and an address in it to functions, source lines and inlined calls. Does
-//! not know processes: the caller has opened the very file that was mapped. Nothing here guesses;
-//! an address that no symbol covers stays without a function, with the reason.
+//! not know processes, and opens no path: the caller has opened the very file that was mapped. Nothing
+//! here guesses; an address that no symbol covers stays without a function, with the reason.
+//!
+//! All of it reads files that others wrote, by libraries without limits of their own. It therefore
+//! belongs into a process whose memory is limited and that may be killed (`names`).
 //!
 //! Sources of names, in this order: a separate debug file, found by build id, by `.gnu_debuglink`
 //! or fetched ([`debuginfod`]); the file's own debug information with its `.symtab` (or the one
 //! packed in `.gnu_debugdata`) and `.dynsym`; those alone. A split file's `.dwo` and `.dwp` are not
 //! read: its code has functions and, of its own, lines, but no inlined calls.
 
-mod debug_files;
+pub(crate) mod debug_files;
 pub(crate) mod debuginfod;
 pub(crate) mod demangle;
 mod layout;
@@ -20,12 +23,10 @@ mod tests;
 
 use crate::{
     frames::{Cause, Frame, FrameKind, Unresolved},
-    process_root::Root,
     sigbus,
     symbolize::{
-        debug_files::{DebugFile, Places, Wanted},
-        debuginfod::Client,
-        demangle::demangle,
+        debug_files::{Proof, Wanted},
+        demangle::{bounded, demangle},
         layout::Layout,
         module::Module,
     },
@@ -34,42 +35,34 @@ use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
     source::{Elf, Source},
 };
-use std::{
-    collections::HashMap,
-    fs::File,
-    path::Path,
-    time::{Duration, Instant},
-};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
 
 /// A module known to a [`Symbolizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ModuleId(u32);
+
+/// Most calls that are shown as inlined at one place.
+const MOST_INLINED: usize = 200;
+
+/// The part of a module's symbols that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Detail {
+    Full,
+    /// No debug information: it takes by far the most memory.
+    Symbols,
+}
 
 /// Resolves places in modules to frames. Keeps every module's file open and its
 /// debug information mapped for as long as it lives; not `Send`, so make it in
 /// the thread that uses it.
 pub(crate) struct Symbolizer {
     inner: symbolize::Symbolizer,
-    places: Places,
-    client: Option<Client>,
     modules: Vec<Module>,
-    /// By address as the file means it.
-    cache: HashMap<(ModuleId, u64), Vec<Frame>>,
 }
 
 impl Default for Symbolizer {
     fn default() -> Self {
-        Self::new(None)
-    }
-}
-
-impl Symbolizer {
-    /// `client` fetches debug files that are not on this machine.
-    pub(crate) fn new(client: Option<Client>) -> Self {
-        Self::with_places(Places::new(), client)
-    }
-
-    fn with_places(places: Places, client: Option<Client>) -> Self {
         let inner = symbolize::Symbolizer::builder()
             // The files are pinned by their descriptors; `Module::is_changed` watches them.
             .enable_auto_reload(false)
@@ -80,41 +73,53 @@ impl Symbolizer {
             .build();
         Self {
             inner,
-            places,
-            client,
             modules: Vec::new(),
-            cache: HashMap::new(),
         }
     }
+}
 
+impl Symbolizer {
     /// Adds a module. `display_path` is its path as the process sees it, `file` the very inode that
     /// is mapped (it may be deleted or belong to another mount namespace), `build_id` lower-case
-    /// hex. `root` is the process's root, with its own debug files; without it
-    /// only this process's root is searched. A file that is not ELF is accepted; its frames stay
-    /// unresolved.
-    pub(crate) fn module(
+    /// hex. A file that is not ELF is accepted; its frames stay unresolved. Returns what its debug
+    /// file has to be, too.
+    pub(crate) fn add(
         &mut self,
         display_path: &str,
         file: File,
         build_id: Option<String>,
-        root: Option<&Root>,
-    ) -> ModuleId {
+        detail: Detail,
+    ) -> (ModuleId, Wanted) {
         let id = ModuleId(self.modules.len() as u32);
         let layout = Layout::read(&file);
-        let link = layout.debug_link.as_ref();
         let wanted = Wanted {
-            build_id: build_id.as_deref(),
-            link: link.map(|(name, crc)| (name.as_os_str(), *crc)),
-            path: Path::new(display_path),
+            link: layout.debug_link.clone(),
+            lacks_debug_info: layout.is_elf() && !layout.has_debug_info,
         };
-        let debug_file = self.places.find(&wanted, root);
-        let needs_more = debug_file.is_none() && layout.is_elf() && !layout.has_debug_info;
-        let mut module = Module::new(display_path, file, layout, build_id, debug_file);
-        if let (Some(client), Some(build_id), true) = (&self.client, &module.build_id, needs_more) {
-            module.fetched = client.request(build_id);
+        self.modules
+            .push(Module::new(display_path, file, layout, build_id, detail));
+        (id, wanted)
+    }
+
+    /// Takes in a debug file of a module, if it is the one that belongs to it.
+    pub(crate) fn offer(&mut self, module: ModuleId, file: File, proof: Proof) -> bool {
+        let Some(module) = self.modules.get_mut(module.0 as usize) else {
+            return false;
+        };
+        match debug_files::proven(file, proof, module.build_id.as_deref()) {
+            Some(debug_file) => {
+                module.add(debug_file);
+                true
+            }
+            None => false,
         }
-        self.modules.push(module);
-        id
+    }
+
+    /// Whether names of the module may be missing because its file claims more than is read.
+    pub(crate) fn is_cut(&self, module: ModuleId) -> bool {
+        self.modules
+            .get(module.0 as usize)
+            .is_some_and(|module| module.is_cut)
     }
 
     /// Frames at `file_offset` (bytes; of a return address, the address minus one), the innermost
@@ -144,9 +149,6 @@ impl Symbolizer {
             let file_offset = changed.layout.file_offset(virt_offset);
             return vec![changed.unresolved(file_offset, Cause::FileChanged)];
         }
-        if let Some(frames) = self.cache.get(&(module, virt_offset)) {
-            return frames.clone();
-        }
         let (frames, gone) = sigbus::guarded(|| self.resolve(module, virt_offset));
         // Also if it changed meanwhile: the names may be wrong.
         if let Some(changed) = self.modules.get(module.0 as usize)
@@ -155,50 +157,7 @@ impl Symbolizer {
             let file_offset = changed.layout.file_offset(virt_offset);
             return vec![changed.unresolved(file_offset, Cause::FileChanged)];
         }
-        self.cache.insert((module, virt_offset), frames.clone());
         frames
-    }
-
-    /// Whether a debug file of the module is still being fetched: its frames may get better names.
-    pub(crate) fn is_fetching(&self, module: ModuleId) -> bool {
-        let module = self.modules.get(module.0 as usize);
-        module.is_some_and(|module| module.fetched.is_some())
-    }
-
-    /// Takes in the debug files that were fetched meanwhile, and waits until `deadline` for those
-    /// that were not. True if a fetch has ended, so that frames are worth another look.
-    pub(crate) fn take_fetched(&mut self, deadline: Instant) -> bool {
-        let mut ended = false;
-        for (id, module) in (0..).map(ModuleId).zip(&mut self.modules) {
-            let Some(fetched) = &module.fetched else {
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let file = match fetched.recv_timeout(left) {
-                Ok(file) => file,
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => continue,
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
-            };
-            module.fetched = None;
-            ended = true;
-            if let Some(file) = file {
-                module.add(DebugFile {
-                    layout: Layout::read(&file),
-                    file,
-                    // From another machine: the files it names are not here.
-                    trusted: false,
-                });
-                self.cache.retain(|(of, _), _| *of != id);
-            }
-        }
-        ended
-    }
-
-    /// Longest time to wait for fetches, if there are any.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        let waiting = self.modules.iter().any(|module| module.fetched.is_some());
-        let client = self.client.as_ref().filter(|_| waiting);
-        client.map(Client::patience)
     }
 
     fn resolve(&mut self, id: ModuleId, virt_offset: u64) -> Vec<Frame> {
@@ -307,11 +266,11 @@ impl Module {
         let named = !name.is_empty();
         Frame {
             kind: FrameKind::Native,
-            function: named.then(|| name.to_owned()),
+            function: named.then(|| bounded(name).into_owned()),
             module: Some(self.display_path.clone()),
             build_id: self.build_id.clone(),
             file_offset,
-            file: code.map(|code| code.to_path().to_string_lossy().into_owned()),
+            file: code.map(|code| bounded(&code.to_path().to_string_lossy()).into_owned()),
             // Line 0 is DWARF's "no line of the source".
             line: code.and_then(|code| code.line).filter(|line| *line != 0),
             inlined: false,
@@ -333,10 +292,15 @@ impl Module {
         sym: &Sym<'_>,
         full_name: Option<&str>,
     ) -> Vec<Frame> {
-        let inlined = sym.inlined.iter().rev().map(|call| Frame {
-            inlined: true,
-            ..self.frame(file_offset, &demangle(&call.name), call.code_info.as_ref())
-        });
+        let inlined = sym
+            .inlined
+            .iter()
+            .rev()
+            .take(MOST_INLINED)
+            .map(|call| Frame {
+                inlined: true,
+                ..self.frame(file_offset, &demangle(&call.name), call.code_info.as_ref())
+            });
         let physical = self.frame(
             file_offset,
             full_name.unwrap_or(&demangle(&sym.name)),

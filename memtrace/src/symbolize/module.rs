@@ -1,9 +1,9 @@
 //! One ELF file: which files can name its code.
 
 use blazesym::symbolize::source::Elf;
-use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc, sync::mpsc::Receiver};
+use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc};
 
-use super::{debug_files::DebugFile, layout::Layout};
+use super::{Detail, debug_files::DebugFile, layout::Layout};
 use crate::process_root::fd_path;
 
 /// An open file. blazesym opens it by its descriptor and keeps the parsed data under that name, so
@@ -34,8 +34,9 @@ pub(super) struct Module {
     pub(super) layout: Layout,
     /// In order of use.
     pub(super) sources: Vec<SymbolSource>,
-    /// The channel for a debug file that is being fetched.
-    pub(super) fetched: Option<Receiver<Option<File>>>,
+    /// A file of it claims more than is read.
+    pub(super) is_cut: bool,
+    detail: Detail,
     own: Pinned,
 }
 
@@ -45,37 +46,30 @@ impl Module {
         file: File,
         layout: Layout,
         build_id: Option<String>,
-        debug_file: Option<DebugFile>,
+        detail: Detail,
     ) -> Self {
         // The inode itself: works for deleted files, for other mount namespaces and after the
         // process ended.
-        let path = fd_path(&file);
-        let is_bounded = layout.is_bounded(&file);
-        let mut module = Self {
+        let elf = Elf::new(fd_path(&file));
+        let bounded = layout.bounded(&file, false);
+        let mut sources = Vec::new();
+        // Links are followed by the caller, not by blazesym, which would open any target.
+        if detail == Detail::Full && bounded.debug_info && !layout.leads_elsewhere {
+            sources.push(SymbolSource::new(elf.clone(), None));
+        }
+        if bounded.symbols {
+            // Used when its debug information is broken.
+            sources.push(SymbolSource::new(symbols_of(elf), None));
+        }
+        Self {
             display_path: display_path.to_owned(),
             build_id,
-            sources: Vec::new(),
-            fetched: None,
+            sources,
+            is_cut: bounded.is_cut,
+            detail,
             own: Pinned::new(file),
             layout,
-        };
-        // Links are followed here, not by blazesym, which would open any target.
-        let with_debug_info = !module.layout.leads_elsewhere;
-        if is_bounded {
-            if with_debug_info {
-                module
-                    .sources
-                    .push(SymbolSource::new(Elf::new(&path), None));
-            }
-            // Used when its debug information is broken.
-            module
-                .sources
-                .push(SymbolSource::new(symbols_of(Elf::new(path)), None));
         }
-        if let Some(debug_file) = debug_file {
-            module.add(debug_file);
-        }
-        module
     }
 
     /// Adds a debug file, which is used first: it contains `.symtab` too.
@@ -85,16 +79,18 @@ impl Module {
             layout,
             trusted,
         } = debug_file;
-        if !trusted && !layout.is_bounded(&file) {
-            return;
-        }
+        let bounded = layout.bounded(&file, trusted);
+        self.is_cut |= bounded.is_cut;
         let elf = Elf::new(fd_path(&file));
         let pinned = Rc::new(Pinned::new(file));
-        self.sources.insert(
-            0,
-            SymbolSource::new(symbols_of(elf.clone()), Some(Rc::clone(&pinned))),
-        );
-        if trusted || !layout.leads_elsewhere {
+        if bounded.symbols {
+            self.sources.insert(
+                0,
+                SymbolSource::new(symbols_of(elf.clone()), Some(Rc::clone(&pinned))),
+            );
+        }
+        let may_be_read = trusted || !layout.leads_elsewhere;
+        if self.detail == Detail::Full && bounded.debug_info && may_be_read {
             self.sources.insert(0, SymbolSource::new(elf, Some(pinned)));
         }
     }

@@ -24,6 +24,12 @@ const MAX_ENTRY: u64 = 64;
 /// Longest common information entry that is read, bytes: it is run again for each function.
 const MAX_CIE: usize = 1 << 12;
 
+/// Most entries that are kept parsed, functions of a file, and rows of functions that overlap: a file may be made to
+/// take all memory. The largest programs have a million functions, and functions have at most some thousand rows.
+const MAX_CIES: usize = 1 << 14;
+const MAX_FUNCTIONS: usize = 1 << 21;
+const MAX_ROWS: usize = 1 << 18;
+
 impl Table {
     /// Compiles the `.eh_frame` of an ELF image, otherwise its `.debug_frame`. `None` if it has
     /// neither, or they describe no code.
@@ -122,7 +128,7 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
     fn functions(&mut self, image: &Image<'data>, contexts: &Contexts) -> Vec<Function> {
         let mut functions = Vec::new();
         let mut entries = self.section.entries(self.bases);
-        loop {
+        while functions.len() < MAX_FUNCTIONS {
             let partial = match entries.next() {
                 Ok(Some(CieOrFde::Fde(partial))) => partial,
                 Ok(Some(CieOrFde::Cie(_))) => continue,
@@ -183,7 +189,9 @@ impl<'a, 'data, S: UnwindSection<Slice<'data>>> Compiler<'a, 'data, S> {
         if let Ok(fde) = self.fde(offset)
             && let Ok(mut table) = fde.rows(self.section, self.bases, &mut self.context)
         {
-            while let Ok(Some(next)) = table.next_row() {
+            while rows.len() < MAX_ROWS
+                && let Ok(Some(next)) = table.next_row()
+            {
                 row.end = next.end_address().min(function.end);
                 if row.start < row.end {
                     row.rule = rule(self.section, fde.cie(), next);
@@ -210,11 +218,16 @@ fn cached<'c, 'data, S: UnwindSection<Slice<'data>>>(
     cies: &'c mut HashMap<usize, CommonInformationEntry<Slice<'data>>>,
 ) -> impl FnMut(&S, &BaseAddresses, S::Offset) -> gimli::Result<CommonInformationEntry<Slice<'data>>>
 + use<'c, 'data, S> {
-    |section, bases, offset| match cies.entry(UnwindOffset::into(offset)) {
-        Entry::Occupied(cie) => Ok(cie.get().clone()),
-        Entry::Vacant(vacant) => {
-            let cie = section.cie_from_offset(bases, offset)?;
-            Ok(vacant.insert(cie).clone())
+    |section, bases, offset| {
+        if cies.len() >= MAX_CIES {
+            cies.clear();
+        }
+        match cies.entry(UnwindOffset::into(offset)) {
+            Entry::Occupied(cie) => Ok(cie.get().clone()),
+            Entry::Vacant(vacant) => {
+                let cie = section.cie_from_offset(bases, offset)?;
+                Ok(vacant.insert(cie).clone())
+            }
         }
     }
 }

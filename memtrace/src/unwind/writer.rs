@@ -11,6 +11,9 @@ use memtrace_common::{
 };
 use std::collections::HashMap;
 
+/// Most words of a table: the largest programs have some million rows.
+const MAX_WORDS: usize = 1 << 25;
+
 /// A table in the making.
 pub(super) struct Writer {
     /// First address, and one past the last.
@@ -54,7 +57,7 @@ impl Writer {
 
     /// Sets the rule from `addr` on. Addresses increase.
     pub(super) fn row(&mut self, addr: u64, rule: Rule) {
-        if rule == self.current.0 {
+        if rule == self.current.0 || self.words.len() >= MAX_WORDS {
             return;
         }
         let page = (addr >> 16) - self.first_page;
@@ -97,10 +100,14 @@ impl Writer {
 
     pub(super) fn finish(mut self) -> Result<Table, CompileError> {
         self.open_pages(self.pages);
-        let rows_end = u32::try_from(self.words.len()).map_err(|_| CompileError::TooLarge {
+        let too_large = || CompileError::TooLarge {
             start: self.start,
             end: self.end,
-        })?;
+        };
+        if self.words.len() >= MAX_WORDS {
+            return Err(too_large());
+        }
+        let rows_end = u32::try_from(self.words.len()).map_err(|_| too_large())?;
         self.words[self.pages as usize] = rows_end;
         self.words
             .resize(self.words.len().next_multiple_of(BLOCK), 0);

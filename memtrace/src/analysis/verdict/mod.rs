@@ -317,7 +317,8 @@ fn judge(
 
 impl Quality {
     fn of(overview: &Overview, courses: &Courses) -> Quality {
-        let harmful = |effect| !matches!(effect, Effect::Filtered | Effect::StackLost);
+        let harmless = [Effect::Filtered, Effect::StackLost, Effect::NamesLost];
+        let harmful = |effect| !harmless.contains(&effect);
         let lost: u64 = overview
             .losses
             .iter()

@@ -1,18 +1,24 @@
 //! Calls of native functions, reported by a probe. Until the first, it costs nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use crate::{
     bpf::{AwaitedCalls, TracerError},
     file::FileBytes,
+    names::Namer,
     process::{
         self,
         elf::Elf,
         files::ModuleFile,
         maps::{self, FileId, Mapping, executable_files},
     },
-    symbolize::demangle::demangle,
 };
+
+/// How long the names of a file's functions may take: the process runs on meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The functions of one name in the processes' files.
 pub(super) struct Functions {
@@ -72,7 +78,9 @@ impl Functions {
             return;
         };
         if !self.files.contains_key(&id) {
-            let offsets = offsets(&self.name, &self.last, &FileBytes::new(&module.file));
+            let mut namer = Namer::awaited(PATIENCE);
+            let bytes = FileBytes::new(&module.file);
+            let offsets = offsets(&self.name, &self.last, &bytes, &mut namer);
             self.files.insert(id, offsets);
         }
         for &offset in &self.files[&id] {
@@ -101,31 +109,30 @@ fn last(name: &str) -> &str {
     bare.rsplit("::").next().unwrap_or(bare)
 }
 
-fn offsets(name: &str, last: &str, bytes: &FileBytes<'_>) -> Vec<u64> {
+fn offsets(name: &str, last: &str, bytes: &FileBytes<'_>, namer: &mut Namer) -> Vec<u64> {
     // Not an ELF file: it has no functions.
     let Ok(elf) = Elf::parse(bytes) else {
         return Vec::new();
     };
-    let named = elf.functions().filter(|of| is_named(of.name, name, last));
-    let mut offsets: Vec<u64> = named.map(|of| of.file_offset).collect();
+    // Demangling each symbol of a large library would take seconds.
+    let possible = || elf.functions().filter(|of| of.name.contains(last));
+    let readable = namer.demangle(possible().map(|of| of.name.to_owned()).collect());
+    let named = possible().zip(&readable);
+    let named = named.filter(|(of, readable)| is_named(of.name, readable, name));
+    let mut offsets: Vec<u64> = named.map(|(of, _)| of.file_offset).collect();
     offsets.sort_unstable();
     offsets.dedup();
     offsets
 }
 
-/// Whether a symbol has the name, which may lack namespaces, classes and parameters. `last`: see [`last`].
-fn is_named(symbol: &str, name: &str, last: &str) -> bool {
+/// Whether a symbol has the name, which may lack namespaces, classes and parameters.
+fn is_named(symbol: &str, readable: &str, name: &str) -> bool {
     if symbol == name {
         return true;
     }
-    // Demangling each symbol of a large library would take seconds.
-    if !symbol.contains(last) {
-        return false;
-    }
-    let readable = demangle(symbol);
     let bare = match name.contains('(') {
-        true => &readable,
-        false => readable.split('(').next().unwrap_or(&readable),
+        true => readable,
+        false => readable.split('(').next().unwrap_or(readable),
     };
     let outer = bare.strip_suffix(name);
     readable != symbol && outer.is_some_and(|outer| outer.is_empty() || outer.ends_with("::"))
@@ -134,10 +141,13 @@ fn is_named(symbol: &str, name: &str, last: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbolize::demangle::demangle;
 
     #[test]
     fn a_name_may_lack_namespaces_and_parameters() {
-        let is_named = |name: &str, symbol: &str| is_named(symbol, name, last(name));
+        let is_named = |name: &str, symbol: &str| {
+            symbol.contains(last(name)) && is_named(symbol, &demangle(symbol), name)
+        };
         // `a::Trainer::step(int)`
         let mangled = "_ZN1a7Trainer4stepEi";
         for name in ["step", "Trainer::step", "a::Trainer::step", "step(int)"] {

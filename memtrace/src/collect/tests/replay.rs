@@ -309,7 +309,7 @@ impl Sink for Kept {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, _: u64) -> Result<(), recording::Error> {
+    fn finish(self: Box<Self>, _: u64, _: &dyn Fn() -> bool) -> Result<(), recording::Error> {
         Ok(())
     }
 }

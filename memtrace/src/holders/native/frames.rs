@@ -5,8 +5,8 @@ use super::{Modules, Threads};
 use crate::{
     arch,
     file::FileBytes,
+    names::{ModuleKey, Place},
     process_root::Root,
-    symbolize::{ModuleId, Symbolizer},
     unwind,
 };
 use memtrace_common::unwind::{Memory as Stack, Registers, step};
@@ -23,16 +23,15 @@ const BEYOND: u64 = 16 << 10;
 
 /// Names functions of stacks.
 pub(super) struct Functions {
-    root: Option<Root>,
+    pid: u32,
     threads: Threads,
     state: RefCell<State>,
 }
 
 #[derive(Default)]
 struct State {
-    symbolizer: Symbolizer,
     /// By the start of the file in memory.
-    files: HashMap<u64, ModuleId>,
+    files: HashMap<u64, ModuleKey>,
     names: HashMap<u64, Option<String>>,
 }
 
@@ -54,7 +53,7 @@ impl Functions {
     pub(super) fn new(pid: u32, threads: Threads) -> Self {
         Self {
             threads,
-            root: Root::of_process(pid).ok(),
+            pid,
             state: RefCell::default(),
         }
     }
@@ -89,23 +88,26 @@ impl Functions {
             return name.clone();
         }
         let module = modules.containing(pc)?;
-        let id = match state.files.get(&module.range.start) {
-            Some(&id) => id,
+        let mut namer = modules.namer();
+        let key = match state.files.get(&module.range.start) {
+            Some(&key) => key,
             None => {
                 let file = modules.open(module)?;
-                let path = Modules::path(module);
-                let id = state
-                    .symbolizer
-                    .module(&path, file, None, self.root.as_ref());
-                state.files.insert(module.range.start, id);
-                id
+                let root = Root::of_process(self.pid).ok();
+                let key = namer.add(Modules::path(module), file, None, root);
+                state.files.insert(module.range.start, key);
+                key
             }
         };
-        let frames = state.symbolizer.frames_at(id, pc.wrapping_sub(module.bias));
-        let name = frames
-            .into_iter()
-            .next_back()
-            .and_then(|frame| frame.function);
+        let place = Place::VirtOffset(pc.wrapping_sub(module.bias));
+        let mut name = None;
+        namer.name(key, &[place], |named| {
+            name = named
+                .frames
+                .into_iter()
+                .next_back()
+                .and_then(|frame| frame.function);
+        });
         state.names.insert(pc, name.clone());
         name
     }

@@ -1,22 +1,36 @@
 //! The ELF files of a process, and the addresses and names of their variables.
 
 use crate::{
-    file::FileBytes,
+    file::{BUDGET, FileBytes},
+    names::Namer,
     process::{
         elf::{Elf, Segment, ThreadLocal, Variable},
         files::ModuleFile,
         maps::Mapping,
     },
-    symbolize::demangle::demangle,
 };
-use std::{cell::OnceCell, fs::File, ops::Range};
+use std::{
+    cell::{Cell, OnceCell, RefCell, RefMut},
+    fs::File,
+    ops::Range,
+    time::Duration,
+};
 
 const PAGE: u64 = 4 << 10;
+
+/// How long the names of functions and classes may take in a search: a process may be stopped meanwhile.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most memory for the names of variables, bytes.
+const MOST_NAMES: usize = BUDGET as usize / 4;
 
 /// The files of a process, by address.
 pub(in crate::holders) struct Modules {
     pid: u32,
     list: Vec<Module>,
+    namer: RefCell<Namer>,
+    /// Of [`MOST_NAMES`].
+    left: Cell<usize>,
 }
 
 /// A file where it is loaded.
@@ -50,6 +64,13 @@ struct Named {
     name: Box<str>,
 }
 
+impl Named {
+    /// Bytes.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.name.len()
+    }
+}
+
 impl Modules {
     /// Finds the files behind `mappings`, which are sorted.
     pub(in crate::holders) fn new(pid: u32, mappings: &[Mapping]) -> Self {
@@ -65,7 +86,12 @@ impl Modules {
             rest = after;
         }
         list.sort_by_key(|module| module.range.start);
-        Self { pid, list }
+        Self {
+            pid,
+            list,
+            namer: RefCell::new(Namer::awaited(PATIENCE)),
+            left: Cell::new(MOST_NAMES),
+        }
     }
 
     /// The name of the file that is loaded at an address, without folders.
@@ -91,7 +117,7 @@ impl Modules {
         let module = self.containing(address)?;
         let virt = address.wrapping_sub(module.bias);
         let found = find(&self.names(module).variables, virt);
-        let variable = found.map(|(named, offset)| (demangle(&named.name).into_owned(), offset));
+        let variable = found.map(|(named, offset)| (self.demangle(&named.name), offset));
         let place = match variable.or_else(|| self.section(module, virt)) {
             Some((name, 0)) => name,
             Some((name, offset)) => format!("{name} + {offset:#x}"),
@@ -113,11 +139,21 @@ impl Modules {
     /// A word of a file's thread-local storage.
     pub(super) fn describe_thread_local(&self, module: &Module, offset: u64) -> String {
         let place = match find(&self.names(module).thread_local, offset) {
-            Some((named, 0)) => demangle(&named.name).into_owned(),
-            Some((named, offset)) => format!("{} + {offset:#x}", demangle(&named.name)),
+            Some((named, 0)) => self.demangle(&named.name),
+            Some((named, offset)) => format!("{} + {offset:#x}", self.demangle(&named.name)),
             None => format!("thread-local storage + {offset:#x}"),
         };
         format!("{}: {place}", module.name)
+    }
+
+    /// Names functions of these files.
+    pub(super) fn namer(&self) -> RefMut<'_, Namer> {
+        self.namer.borrow_mut()
+    }
+
+    pub(super) fn demangle(&self, name: &str) -> String {
+        let readable = self.namer().demangle(vec![name.to_owned()]);
+        readable.into_iter().next().unwrap_or_default()
     }
 
     /// The file itself, opened again: processes can map more files than may be open.
@@ -147,7 +183,11 @@ impl Modules {
                 return Names::default();
             };
             let bytes = FileBytes::new(&file);
-            Elf::parse(&bytes).map_or_else(|_| Names::default(), |elf| Names::of(&elf))
+            let names = Elf::parse(&bytes)
+                .map_or_else(|_| Names::default(), |elf| Names::of(&elf, self.left.get()));
+            self.left
+                .set(self.left.get().saturating_sub(names.memory()));
+            names
         })
     }
 }
@@ -200,11 +240,18 @@ impl Module {
 }
 
 impl Names {
-    fn of(elf: &Elf<'_>) -> Self {
+    /// In at most so many bytes; others are left out.
+    fn of(elf: &Elf<'_>, most: usize) -> Self {
+        let variables = sorted(elf.variables(), most);
+        let left = most.saturating_sub(memory(&variables));
         Self {
-            variables: sorted(elf.variables()),
-            thread_local: sorted(elf.thread_local_variables()),
+            variables,
+            thread_local: sorted(elf.thread_local_variables(), left),
         }
+    }
+
+    fn memory(&self) -> usize {
+        memory(&self.variables) + memory(&self.thread_local)
     }
 }
 
@@ -229,12 +276,23 @@ fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
     Some(mapping.start.wrapping_sub(start))
 }
 
-fn sorted<'data>(variables: impl Iterator<Item = Variable<'data>>) -> Vec<Named> {
+/// Bytes.
+fn memory(named: &[Named]) -> usize {
+    named.iter().map(Named::memory).sum()
+}
+
+fn sorted<'data>(variables: impl Iterator<Item = Variable<'data>>, most: usize) -> Vec<Named> {
+    let mut left = most;
     let mut named: Vec<Named> = variables
         .filter(|variable| !variable.name.is_empty())
         .map(|variable| Named {
             range: variable.virt..variable.virt.saturating_add(variable.size.max(1)),
             name: variable.name.into(),
+        })
+        .take_while(|named| {
+            let fits = named.memory() <= left;
+            left = left.saturating_sub(named.memory());
+            fits
         })
         .collect();
     // Among several names, the shortest is usually the undecorated one.

@@ -3,7 +3,7 @@
 
 use super::super::memory::Memory;
 use super::Modules;
-use crate::{hash::FastMap, symbolize::demangle::demangle};
+use crate::hash::FastMap;
 use std::{cell::RefCell, rc::Rc};
 
 /// Longest name of a class that is read.
@@ -53,7 +53,7 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     if info == 0 {
         // Compiled with -fno-rtti.
         let symbol = modules.symbol_at(table.checked_sub(16)?)?;
-        return named(symbol.strip_prefix("_ZTV")?);
+        return named(modules, symbol.strip_prefix("_ZTV")?);
     }
     // A type_info is an object of a class with virtual functions itself, and its name follows.
     modules.containing(info)?;
@@ -62,13 +62,12 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     modules.containing(name)?;
     let name = text(memory, name)?;
     // GCC marks names that other files may use for other classes.
-    named(name.strip_prefix('*').unwrap_or(&name))
+    named(modules, name.strip_prefix('*').unwrap_or(&name))
 }
 
 /// A class by its mangled name.
-fn named(name: &str) -> Option<String> {
-    let symbol = format!("_ZTS{name}");
-    let class = demangle(&symbol);
+fn named(modules: &Modules, name: &str) -> Option<String> {
+    let class = modules.demangle(&format!("_ZTS{name}"));
     class.strip_prefix("typeinfo name for ").map(str::to_owned)
 }
 

@@ -4,15 +4,16 @@ use std::{
     io::{BufRead, BufReader},
     net::{TcpListener, TcpStream},
     path::Path,
+    sync::mpsc::TryRecvError,
     thread::JoinHandle,
-    time::Instant,
 };
 
 use tempfile::TempDir;
 
 use super::*;
 use crate::symbolize::{
-    Frame, Symbolizer,
+    Detail, Frame, Symbolizer,
+    debug_files::Proof,
     tests::{INLINED_C, address, assert_inlined_chain, compile, names, run},
 };
 
@@ -125,15 +126,14 @@ impl Program {
     /// Frames of `here`, before and after the fetch.
     fn look_up(&self, config: Config) -> [Vec<Frame>; 2] {
         let client = Client::start(config).unwrap();
-        let mut symbolizer = Symbolizer::new(Some(client));
+        let mut symbolizer = Symbolizer::default();
         let file = File::open(&self.library).unwrap();
         let module = symbolizer.module("/m", file, Some(BUILD_ID.to_owned()), None);
         let before = symbolizer.frames_at(module, self.here);
-        assert!(symbolizer.is_fetching(module));
-        let patience = symbolizer.patience().unwrap();
-        symbolizer.take_fetched(Instant::now() + patience);
-        assert!(!symbolizer.is_fetching(module));
-        assert_eq!(symbolizer.patience(), None);
+        let fetched = client.request(BUILD_ID).unwrap();
+        if let Ok(Some(file)) = fetched.recv_timeout(client.patience()) {
+            assert!(symbolizer.offer(module, file, Proof::FETCHED));
+        }
         [before, symbolizer.frames_at(module, self.here)]
     }
 
@@ -223,19 +223,14 @@ fn a_hanging_server_is_given_up_but_not_one_without_the_file() {
 }
 
 #[test]
-fn nobody_waits_for_a_server_that_hangs() {
+fn a_request_waits_for_no_server() {
     let program = program();
     let (url, server) = serve(vec![hang()]);
     let config = program.config(&[&url]);
     let client = Client::start(config).unwrap();
-    let mut symbolizer = Symbolizer::new(Some(client));
-    let file = File::open(&program.library).unwrap();
-    let module = symbolizer.module("/m", file, Some(BUILD_ID.to_owned()), None);
     // The timeout is 90 s: had anything waited, the server would have gone on first.
-    let frames = symbolizer.frames_at(module, program.here);
-    assert_eq!(names(&frames), [Some("physical")]);
-    assert!(!symbolizer.take_fetched(Instant::now()));
-    assert!(symbolizer.is_fetching(module));
+    let fetched = client.request(BUILD_ID).unwrap();
+    assert!(matches!(fetched.try_recv(), Err(TryRecvError::Empty)));
     assert!(!server.is_finished());
 }
 
@@ -257,18 +252,18 @@ fn an_encrypted_connection_is_tried() {
 }
 
 #[test]
-fn a_module_with_debug_information_is_not_asked_for() {
+fn a_module_with_debug_information_needs_no_other() {
     let program = program();
+    let lacks = |path: &Path| {
+        let file = File::open(path).unwrap();
+        let (_, wanted) = Symbolizer::default().add("/m", file, None, Detail::Full);
+        wanted.lacks_debug_info
+    };
+    assert!(lacks(&program.library));
     let options = ["-g", "-Wl,--build-id=0xabcdef0123456789"];
     let library = compile(&program.dir, "gcc", "inlined.c", INLINED_C, &options);
-    let client = Client::start(program.config(&["http://127.0.0.1:1"])).unwrap();
-    let mut symbolizer = Symbolizer::new(Some(client));
-    let file = File::open(&library).unwrap();
-    let module = symbolizer.module("/m", file, Some(BUILD_ID.to_owned()), None);
-    assert!(!symbolizer.is_fetching(module));
-    let text = File::open(program.dir.path().join("inlined.c")).unwrap();
-    let module = symbolizer.module("/m.c", text, Some(BUILD_ID.to_owned()), None);
-    assert!(!symbolizer.is_fetching(module));
+    assert!(!lacks(&library));
+    assert!(!lacks(&program.dir.path().join("inlined.c")), "not ELF");
 }
 
 #[test]

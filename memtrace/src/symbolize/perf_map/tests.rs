@@ -1,10 +1,10 @@
-use std::{ffi::CString, fs, io::Write, os::unix::ffi::OsStrExt};
+use std::io::{Seek, SeekFrom, Write};
 
 use super::*;
 
 fn functions(lines: &str) -> Functions {
     let mut functions = Functions::default();
-    functions.add(lines.as_bytes());
+    functions.add(lines.as_bytes().split(|byte| *byte == b'\n'));
     functions
 }
 
@@ -48,118 +48,76 @@ fn malformed_lines_are_left_out() {
         "\nx 10 a\n1000\n1000 10\n1000 0 empty\n1000 +10 sign\n1000 10  \nffffffffffffffff 2 over\n\
          fffffffffffffffff 1 long\n\u{fffd}\n3000 10 good\n",
     );
-    assert_eq!(map.0.len(), 1);
+    assert_eq!(map.by_start.len(), 1);
     assert_eq!(found(&map, 0x3000).as_deref(), Some("good"));
 }
 
-/// This process's map, removed in the end. Only one at a time: its name is given by the pid.
-struct OwnMap {
-    path: PathBuf,
-    _turn: std::sync::MutexGuard<'static, ()>,
+/// A map as its runtime writes it.
+fn map_of(content: &str) -> (File, PerfMap) {
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(content.as_bytes(), 0).unwrap();
+    let map = PerfMap::new("/tmp/perf-1.map".to_owned(), file.try_clone().unwrap());
+    (file, map)
 }
 
-impl OwnMap {
-    fn new(content: &str) -> Self {
-        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let map = Self {
-            _turn: TURN
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-            path: format!("/tmp/perf-{}.map", std::process::id()).into(),
-        };
-        fs::write(&map.path, content).unwrap();
-        map
-    }
-
-    fn append(&self, content: &str) {
-        let mut file = fs::File::options().append(true).open(&self.path).unwrap();
-        file.write_all(content.as_bytes()).unwrap();
-    }
-}
-
-impl Drop for OwnMap {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn load() -> Result<PerfMap, Error> {
-    PerfMap::load(std::process::id())
+fn name(map: &PerfMap, abs_addr: u64) -> Option<String> {
+    map.frame(abs_addr).function
 }
 
 #[test]
 fn a_map_is_read_on_as_it_grows() {
-    let own = OwnMap::new("1000 10 first\n2000 10 sec");
-    let mut map = load().unwrap();
-    assert_eq!(map.lookup(0x1000).as_deref(), Some("first"));
-    assert_eq!(map.lookup(0x2000), None, "the line is not complete");
-    own.append("ond\n3000 10 third\n");
-    assert_eq!(map.lookup(0x2000).as_deref(), Some("second"));
-    assert_eq!(map.lookup(0x3000).as_deref(), Some("third"));
+    let (mut file, mut map) = map_of("1000 10 first\n2000 10 sec");
+    assert_eq!(name(&map, 0x1000).as_deref(), Some("first"));
+    assert_eq!(name(&map, 0x2000), None, "the line is not complete");
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(b"ond\n3000 10 third\n").unwrap();
+    assert!(map.update(file.try_clone().unwrap(), false));
+    assert_eq!(name(&map, 0x2000).as_deref(), Some("second"));
+    assert_eq!(name(&map, 0x3000).as_deref(), Some("third"));
+    assert!(!map.update(file, false));
 
-    fs::write(&own.path, "4000 10 anew\n").unwrap();
-    assert_eq!(map.lookup(0x4000).as_deref(), Some("anew"));
-    assert_eq!(map.lookup(0x1000), None);
-    // Without its name it still serves.
-    fs::remove_file(&own.path).unwrap();
-    assert_eq!(map.lookup(0x4000).as_deref(), Some("anew"));
-    assert_eq!(map.lookup(0x5000), None);
+    let (anew, _) = map_of("4000 10 anew\n");
+    assert!(map.update(anew, true));
+    assert_eq!(name(&map, 0x4000).as_deref(), Some("anew"));
+    assert_eq!(name(&map, 0x1000), None);
 }
 
 #[test]
 fn frames_have_the_function_or_the_reason_for_none() {
-    let own = OwnMap::new("1000 10 LazyCompile:~f\n");
-    let mut map = load().unwrap();
-    let path = own.path.to_str().unwrap();
+    let (_, map) = map_of("1000 10 LazyCompile:~f\n");
     let frame = map.frame(0x1008);
     assert_eq!(frame.function.as_deref(), Some("LazyCompile:~f"));
-    assert_eq!(frame.module.as_deref(), Some(path));
+    assert_eq!(frame.module.as_deref(), Some("/tmp/perf-1.map"));
     assert_eq!(frame.unresolved, None);
     let frame = map.frame(0x1010);
     assert_eq!(frame.function, None);
     let why = frame.unresolved.unwrap().to_string();
-    assert!(why.starts_with("0x1010: ") && why.contains(path), "{why}");
+    assert!(
+        why.starts_with("0x1010: ") && why.contains("/tmp/perf-1.map"),
+        "{why}"
+    );
 }
 
 #[test]
-fn a_file_that_is_not_the_processs_map_is_refused() {
-    let own = OwnMap::new("1000 10 f\n");
-    let old = fs::File::options().write(true).open(&own.path).unwrap();
-    old.set_modified(UNIX_EPOCH + Duration::from_secs(1))
-        .unwrap();
-    assert!(matches!(load(), Err(Error::Stale { .. })));
-
-    fs::remove_file(&own.path).unwrap();
-    assert!(matches!(load(), Err(Error::Open { .. })));
-
-    std::os::unix::fs::symlink("/etc/passwd", &own.path).unwrap();
-    assert!(matches!(load(), Err(Error::Open { .. })));
-
-    fs::remove_file(&own.path).unwrap();
-    let name = CString::new(own.path.as_os_str().as_bytes()).unwrap();
-    // SAFETY: the name lives.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert!(matches!(load(), Err(Error::Open { .. })));
-
-    assert!(matches!(
-        PerfMap::load(u32::MAX),
-        Err(Error::Process { .. })
-    ));
-}
-
-#[test]
-fn a_file_of_another_user_is_refused() {
-    let own = OwnMap::new("1000 10 f\n");
-    // SAFETY: geteuid has no preconditions.
-    let uid = unsafe { libc::geteuid() };
-    let root = Root::host().unwrap();
-    let of_user = |uid| open(&root, &own.path, uid, Duration::ZERO);
-    assert!(of_user(uid).is_ok());
-    // Root's files are accepted for any process.
-    assert_eq!(of_user(uid + 1).is_ok(), uid == 0);
-    if uid == 0 {
-        std::os::unix::fs::chown(&own.path, Some(12345), None).unwrap();
-        let refused = of_user(54321);
-        assert!(matches!(refused, Err(Error::Foreign { uid: 12345, .. })));
+fn a_line_longer_than_any_is_skipped() {
+    for zeros in [BLOCK, BLOCK + 1, 3 * BLOCK] {
+        let long = "0".repeat(zeros);
+        let (_, map) = map_of(&format!("1000 10 first\n{long}\n2000 10 second\n"));
+        assert_eq!(name(&map, 0x1000).as_deref(), Some("first"));
+        assert_eq!(name(&map, 0x2000).as_deref(), Some("second"));
+        assert_eq!(map.functions.by_start.len(), 2);
     }
+}
+
+#[test]
+fn a_map_takes_a_bounded_amount_of_memory() {
+    let one = MOST_MEMORY / (ENTRY + 1);
+    let lines: String = (0..one + 10).map(|n| format!("{n:x}0 8 f\n")).collect();
+    let (_, map) = map_of(&lines);
+    assert!(map.is_cut());
+    assert!(map.functions.memory < MOST_MEMORY + 2 * ENTRY);
+    assert_eq!(name(&map, 0).as_deref(), Some("f"));
+    let last = map.frame((one as u64 + 9) * 16);
+    let why = last.unresolved.map(|why| why.cause);
+    assert_eq!(why, Some(Cause::NamesBudget));
 }

@@ -1,6 +1,7 @@
 mod sources;
 
-use super::*;
+use super::{debug_files::Places, *};
+use crate::process_root::Root;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 use std::{
     fs,
@@ -104,6 +105,36 @@ pub(super) fn file_offset(path: &Path, symbol: &str) -> u64 {
 fn line_of(source: &str, mark: &str) -> u32 {
     let line = source.lines().position(|line| line.contains(mark)).unwrap();
     line as u32 + 1
+}
+
+impl Symbolizer {
+    /// Adds a module, and its debug file if there is one.
+    pub(super) fn module(
+        &mut self,
+        path: &str,
+        file: File,
+        build_id: Option<String>,
+        root: Option<&Path>,
+    ) -> ModuleId {
+        self.module_with(&Places::new(), path, file, build_id, root)
+    }
+
+    fn module_with(
+        &mut self,
+        places: &Places,
+        path: &str,
+        file: File,
+        build_id: Option<String>,
+        root: Option<&Path>,
+    ) -> ModuleId {
+        let (id, wanted) = self.add(path, file, build_id.clone(), Detail::Full);
+        let root = root.and_then(|root| Root::at(root).ok());
+        let path = Path::new(path);
+        places
+            .candidates(path, build_id.as_deref(), &wanted, root.as_ref())
+            .any(|(file, proof)| self.offer(id, file, proof));
+        id
+    }
 }
 
 pub(super) fn frames(path: &Path, file_offset: u64) -> Vec<Frame> {
