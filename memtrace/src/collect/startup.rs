@@ -98,12 +98,7 @@ fn lock(output: &Output) -> std::sync::MutexGuard<'_, Option<PathBuf>> {
 
 /// Removes an empty recording.
 fn remove(output: &Path) {
-    for suffix in ["", "-journal", "-wal", "-shm"] {
-        let mut path = output.as_os_str().to_owned();
-        path.push(suffix);
-        // Most of them are not there.
-        let _ = fs::remove_file(path);
-    }
+    let _ = fs::remove_file(output);
 }
 
 async fn watch(
