@@ -41,6 +41,7 @@ impl Collector {
         let interval = Interval {
             time_ns: now_ns,
             commit_later: tick.commit_later,
+            unfinished: tick.unfinished,
             halve: tick.halve,
             changes: self.ledger.take_changes(),
             folded: self.folding.take_folded(),

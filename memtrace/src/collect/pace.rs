@@ -19,8 +19,12 @@ const REST: u32 = 19;
 /// For its cost alone no interval is delayed to more than this.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A commit waits for the disk several times.
-const COMMIT: Duration = Duration::from_secs(1);
+/// A commit waits for the disk. With the time to write it, at most a second of a recording is lost when memtrace is
+/// killed.
+const COMMIT: Duration = Duration::from_millis(500);
+
+/// Longer intervals are written meanwhile, at this distance.
+const UNFINISHED: Duration = Duration::from_millis(800);
 
 /// The distance of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,7 @@ impl fmt::Display for Spacing {
 pub(super) struct Tick {
     /// See [`crate::recording::Interval`].
     pub(super) commit_later: bool,
+    pub(super) unfinished: bool,
     pub(super) halve: bool,
     /// Scan all live blocks.
     pub(super) scan: bool,
@@ -90,6 +95,10 @@ pub(super) struct Pace {
     kept: usize,
     /// When something was committed last, since the start.
     committed: Option<Duration>,
+    /// When the last interval that is over ended.
+    ended: Option<Duration>,
+    /// When the last one was written, over or not.
+    written: Duration,
 }
 
 impl Pace {
@@ -99,11 +108,23 @@ impl Pace {
             step: spacing.first(),
             kept: 0,
             committed: None,
+            ended: None,
+            written: Duration::ZERO,
         }
     }
 
     /// An interval comes at `now` (since the start).
     pub(super) fn tick(&mut self, now: Duration) -> Tick {
+        self.written = now;
+        // The next one may come a little early.
+        let is_due = |last, distance| now + FIRST / 2 >= last + distance;
+        if self.ended.is_some_and(|last| !is_due(last, self.step)) {
+            return Tick {
+                unfinished: true,
+                ..Tick::default()
+            };
+        }
+        self.ended = Some(now);
         let Spacing::Auto = self.spacing else {
             return Tick::default();
         };
@@ -113,9 +134,10 @@ impl Pace {
             self.kept /= 2;
             self.step *= 2;
         }
-        // The next one may come a little early.
-        let due = |last| now + FIRST / 2 >= last + COMMIT;
-        let commit = self.committed.is_none_or(due);
+        // The next one would be too late.
+        let commit = self
+            .committed
+            .is_none_or(|last| now + self.step > last + COMMIT);
         if commit {
             self.committed = Some(now);
         }
@@ -126,10 +148,15 @@ impl Pace {
         }
     }
 
-    /// From an interval that took `cost` to the next one.
+    /// From an interval that took `cost` to the next one, or to the next time that it is written.
     pub(super) fn until_next(&self, cost: Duration) -> Duration {
+        let rest = cost * (REST + 1);
         match self.spacing {
-            Spacing::Auto => (cost * (REST + 1)).min(PATIENCE).max(self.step),
+            _ if self.step > PATIENCE => {
+                let end = self.ended.unwrap_or_default() + self.step;
+                rest.max(UNFINISHED).min(end.saturating_sub(self.written))
+            }
+            Spacing::Auto => rest.min(PATIENCE).max(self.step),
             Spacing::Every(step) => step,
         }
     }
@@ -145,10 +172,15 @@ mod tests {
     fn run(spacing: Spacing, end: Duration) -> (usize, usize) {
         let mut pace = Pace::new(spacing);
         let (mut now, mut kept, mut commits) = (Duration::ZERO, 0, 0);
+        let mut committed = now;
         while now <= end {
             let tick = pace.tick(now);
-            kept += 1;
-            commits += usize::from(!tick.commit_later);
+            kept += usize::from(!tick.unfinished);
+            if !tick.commit_later {
+                assert!(now - committed < 900 * MS, "{committed:?} {now:?}");
+                commits += 1;
+                committed = now;
+            }
             if tick.halve {
                 kept /= 2;
             }
@@ -163,10 +195,17 @@ mod tests {
         for seconds in [20, 99, 100, 101, 3600, 86_400, 1_000_000] {
             let (kept, commits) = run(Spacing::Auto, seconds * 1000 * MS);
             assert!((200..=MOST).contains(&kept), "{kept} in {seconds} s");
-            assert!(commits <= seconds as usize + 1, "{commits} in {seconds} s");
+            assert!(
+                commits <= 2 * seconds as usize + 1,
+                "{commits} in {seconds} s"
+            );
         }
         let chosen = Spacing::Every(50 * MS);
         assert_eq!(run(chosen, 100_000 * MS), (2001, 2001));
+        // Long ones are written meanwhile.
+        let (kept, commits) = run(Spacing::Every(60_000 * MS), 600_000 * MS);
+        assert_eq!(kept, 11);
+        assert!(commits > 600, "{commits}");
     }
 
     #[test]

@@ -70,12 +70,7 @@ fn lock(output: &Output) -> std::sync::MutexGuard<'_, Option<PathBuf>> {
 
 /// Removes an empty recording.
 fn remove(output: &Path) {
-    for suffix in ["", "-journal", "-wal", "-shm"] {
-        let mut path = output.as_os_str().to_owned();
-        path.push(suffix);
-        // Most of them are not there.
-        let _ = fs::remove_file(path);
-    }
+    let _ = fs::remove_file(output);
 }
 
 /// Ends memtrace with a shell's exit status for a signal. The kernel removes every probe with the

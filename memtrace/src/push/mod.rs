@@ -171,7 +171,7 @@ impl Push<'_> {
         if bytes > LARGEST {
             return Err(Error::TooLarge(bytes));
         }
-        let mut snapshot = Recording::open_own(&self.path)?.snapshot(At::End)?;
+        let mut snapshot = Recording::open(&self.path)?.snapshot(At::End)?;
         let sent = self.sent.leave_out(&mut snapshot);
         let is_new = self.server.send(&snapshot)?;
         self.sent = sent;

@@ -4,11 +4,11 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt, fchown},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, fchown},
     path::{Path, PathBuf},
 };
 
-use super::{Error, schema};
+use super::{Error, file, schema};
 
 /// Makes `path` a new empty file for a recording, of mode 0600, owned by the invoking user under sudo. With `force` it
 /// takes the place of another recording in one step, so a failure leaves the old one as it was. It is locked: no other
@@ -109,14 +109,15 @@ fn is_free(path: &Path, force: bool) -> Result<bool, Error> {
 }
 
 fn is_locked(path: &Path) -> bool {
-    let file = File::open(path);
+    let file = file::open(path, libc::O_NOFOLLOW);
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
 }
 
 /// By the header of an SQLite database (<https://sqlite.org/fileformat.html>, 1.3).
 fn is_recording(path: &Path) -> Result<bool, Error> {
     let mut header = [0; 72];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut header, 0));
+    let read =
+        file::open(path, libc::O_NOFOLLOW).and_then(|file| file.read_exact_at(&mut header, 0));
     match read {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
         read => read.map_err(|error| Error::opening(path, &error))?,
@@ -125,34 +126,52 @@ fn is_recording(path: &Path) -> Result<bool, Error> {
     Ok(header.starts_with(b"SQLite format 3\0") && header.ends_with(&application.to_be_bytes()))
 }
 
-fn create(path: &Path) -> Result<File, Error> {
+/// Makes `path` a new empty file, of mode 0600, owned by the invoking user under sudo.
+///
+/// # Errors
+///
+/// When something is at `path` already, or when it cannot be created.
+pub(super) fn create(path: &Path) -> Result<File, Error> {
     let file = open_new(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::Exists { path: path.into() },
         _ => cannot_create(path, &error),
     })?;
     give_to_invoker(&file).map_err(|error| cannot_create(path, &error))?;
+    sync_folder(path);
     Ok(file)
 }
 
 /// Puts a new file with this content in the place of another one.
 fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
-    let new = with_suffix(path, &format!(".new-{}", std::process::id()));
-    let mut file = open_new(&new)?;
-    let done = file
-        .write_all(content)
-        .and_then(|()| give_to_invoker(&file));
-    if let Err(error) = done.and_then(|()| fs::rename(&new, path)) {
-        return fs::remove_file(&new).and(Err(error));
-    }
-    // A journal of the old file must never be rolled back into the new one.
-    match fs::remove_file(with_suffix(path, "-journal")) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(file),
-    }
+    let mut new = tempfile::Builder::new()
+        .prefix(".memtrace-")
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(folder(path))?;
+    new.write_all(content)?;
+    give_to_invoker(new.as_file())?;
+    let file = new.persist(path)?;
+    sync_folder(path);
+    // Other SQLite programs would roll a journal of the old file back into the new one.
+    let _ = fs::remove_file(with_suffix(path, "-journal"));
+    Ok(file)
+}
+
+/// The folder that `path` is in.
+fn folder(path: &Path) -> &Path {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Makes the name of a new file durable. Not every file system can.
+fn sync_folder(path: &Path) {
+    let _ = File::open(folder(path)).and_then(|folder| folder.sync_all());
 }
 
 fn open_new(path: &Path) -> io::Result<File> {
     OpenOptions::new()
+        .read(true)
         .write(true)
         .create_new(true)
         .mode(0o600)

@@ -11,6 +11,12 @@ use crate::{
 };
 use memtrace_common::unwind::End;
 
+/// The latest time, nanoseconds, and the largest number: the sum of some does not overflow.
+pub(super) const LATEST: u64 = 1 << 61;
+
+/// The largest figure, bytes or a count.
+const LARGEST: u64 = 1 << 53;
+
 pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
     let kind: String = row.get(1)?;
     Ok(Frame {
@@ -53,15 +59,15 @@ pub(super) fn end(row: &Row, column: usize) -> rusqlite::Result<End> {
 /// The ten columns of [`Totals`] from column `first` on.
 pub(super) fn totals(row: &Row, first: usize) -> rusqlite::Result<Totals> {
     Ok(Totals {
-        live_bytes: uint(row, first)?,
-        live_count: uint(row, first + 1)?,
-        inherited_bytes: uint(row, first + 2)?,
-        inherited_count: uint(row, first + 3)?,
-        alloc_bytes: uint(row, first + 4)?,
-        alloc_count: uint(row, first + 5)?,
-        free_bytes: uint(row, first + 6)?,
-        free_count: uint(row, first + 7)?,
-        peak_bytes: uint(row, first + 8)?,
+        live_bytes: figure(row, first)?,
+        live_count: figure(row, first + 1)?,
+        inherited_bytes: figure(row, first + 2)?,
+        inherited_count: figure(row, first + 3)?,
+        alloc_bytes: figure(row, first + 4)?,
+        alloc_count: figure(row, first + 5)?,
+        free_bytes: figure(row, first + 6)?,
+        free_count: figure(row, first + 7)?,
+        peak_bytes: figure(row, first + 8)?,
         peak_ns: uint(row, first + 9)?,
     })
 }
@@ -70,6 +76,7 @@ pub(super) fn totals(row: &Row, first: usize) -> rusqlite::Result<Totals> {
 pub(super) fn lifetimes(row: &Row, column: usize) -> rusqlite::Result<Box<[u64]>> {
     varint::unpack(row.get_ref(column)?.as_blob()?)
         .filter(|counts| counts.len() <= LIFETIME_BUCKETS)
+        .filter(|counts| counts.iter().all(|count| *count <= LARGEST))
         .map(Vec::into_boxed_slice)
         .ok_or_else(|| unexpected(column, "lifetimes"))
 }
@@ -82,7 +89,10 @@ pub(super) fn unpack_births(packed: &[u8]) -> Option<Births> {
         let [distance, bytes, count] = row else {
             return None;
         };
-        edge = edge.checked_add(*distance)?;
+        edge = edge.checked_add(*distance).filter(|edge| *edge <= LATEST)?;
+        if *bytes > LARGEST || *count > LARGEST {
+            return None;
+        }
         rows.push((edge, *bytes, *count));
     }
     Some(Births {
@@ -107,15 +117,22 @@ pub(super) fn json<T: serde::de::DeserializeOwned>(
 
 pub(super) fn uint(row: &Row, column: usize) -> rusqlite::Result<u64> {
     let value: i64 = row.get(column)?;
-    u64::try_from(value).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
+    in_range(value, LATEST, column)
+}
+
+/// Bytes, or a count.
+pub(super) fn figure(row: &Row, column: usize) -> rusqlite::Result<u64> {
+    in_range(row.get(column)?, LARGEST, column)
+}
+
+fn in_range(value: i64, most: u64, column: usize) -> rusqlite::Result<u64> {
+    let known = u64::try_from(value).ok().filter(|value| *value <= most);
+    known.ok_or(rusqlite::Error::IntegralValueOutOfRange(column, value))
 }
 
 pub(super) fn optional(row: &Row, column: usize) -> rusqlite::Result<Option<u64>> {
     row.get::<_, Option<i64>>(column)?
-        .map(|value| {
-            u64::try_from(value)
-                .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, value))
-        })
+        .map(|value| in_range(value, LATEST, column))
         .transpose()
 }
 

@@ -9,6 +9,8 @@ use std::{
 
 use rusqlite::ErrorCode;
 
+use super::file;
+
 /// Failure to write or read a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -40,6 +42,14 @@ pub enum Error {
     },
     #[error("cannot write `{path}`: an earlier write failed, nothing more is recorded")]
     FailedBefore { path: PathBuf },
+    #[error(
+        "`{journal}` {found}, so `{path}` cannot be read with it; if it does not belong there, delete it"
+    )]
+    ForeignJournal {
+        path: PathBuf,
+        journal: PathBuf,
+        found: String,
+    },
     #[error("cannot read `{path}`: {cause}")]
     Read { path: PathBuf, cause: String },
     #[error("`{path}` is not a memtrace recording: it is {found}")]
@@ -95,9 +105,21 @@ impl Error {
             }
             _ => "check the disk, or record to another one with `-o`",
         };
+        let system = match error.sqlite_error_code() {
+            Some(ErrorCode::SystemIoFailure) => file::last_error(),
+            _ => None,
+        };
+        let (cause, remedy) = match system {
+            Some(error) if error.raw_os_error() == Some(libc::EFBIG) => (
+                "it has reached the largest size that a file may have here".to_owned(),
+                "raise that limit (`ulimit -f`) or record a shorter time",
+            ),
+            Some(error) => (error.to_string(), remedy),
+            None => (error.to_string(), remedy),
+        };
         Error::Write {
             path: path.into(),
-            cause: error.to_string(),
+            cause,
             remedy,
         }
     }
@@ -130,12 +152,9 @@ impl Error {
                 found: "not an SQLite database",
             },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy { path },
-            Some(ErrorCode::ReadOnly) => Error::Read {
+            Some(ErrorCode::OperationInterrupted) => Error::Damaged {
                 path,
-                cause:
-                    "an interrupted interval must be undone first, which needs write permission; \
-                        make the file and its directory writable, or copy it and its `-journal`"
-                        .into(),
+                cause: "reading it takes more time or memory than any recording of its size".into(),
             },
             Some(
                 ErrorCode::CannotOpen

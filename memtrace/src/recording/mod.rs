@@ -9,12 +9,15 @@ mod device_tables;
 mod encode;
 mod error;
 mod facts;
+mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod fold;
+mod guard;
 mod history;
 mod holders;
 mod killed;
+mod output;
 mod overview;
 mod read;
 mod samples;
@@ -142,6 +145,8 @@ pub struct Interval {
     pub time_ns: u64,
     /// To be committed with a later one: a commit waits for the disk.
     pub commit_later: bool,
+    /// It is not over yet, and is written in case that memtrace is killed: the next one takes its place.
+    pub unfinished: bool,
     /// Merge pairs of intervals afterwards: there are too many.
     pub halve: bool,
     pub changes: Changes,

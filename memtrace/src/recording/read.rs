@@ -3,22 +3,25 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::Read,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
-    compat,
+    compat, create,
     decode::{
-        end, frame, json, layer, lifetimes, node, optional, totals, uint, unexpected, unpack_births,
+        LATEST, end, figure, frame, json, layer, lifetimes, node, optional, totals, uint,
+        unexpected, unpack_births,
     },
     device_tables,
     encode::{int, origin_name},
+    file::{self, Journal, Reader, page_size},
+    guard::{self, Guard},
     holders, killed, schema,
     snapshot::{Moments, SiteSnapshot, Stored, StoredSite},
     stacks::Known,
@@ -34,6 +37,9 @@ use memtrace_common::loss::Reason;
 /// How long to wait for a recorder that is committing.
 const WAIT_FOR_WRITER: Duration = Duration::from_secs(5);
 
+/// Where the header of an SQLite database has `user_version`.
+const VERSION_OFFSET: usize = 60;
+
 /// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -44,30 +50,37 @@ const SMALLEST_PAGE: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Recording {
     connection: Connection,
+    guard: Guard,
     path: PathBuf,
     meta: Meta,
 }
 
 impl Recording {
-    /// Opens the recording at `path`. If its recorder was killed in the middle of a commit, that
-    /// interval is undone first.
+    /// Opens the recording at `path`, which may come from anybody. Nothing is written, and nothing beside it is read but
+    /// the journal of an older memtrace that was killed.
     ///
     /// # Errors
     ///
     /// When `path` cannot be read, is not a recording, is damaged, or has a version of the schema that is not understood.
     pub(crate) fn open(path: &Path) -> Result<Recording, Error> {
-        check_kind(path)?;
-        Self::open_own(path)
+        let file = file::open(path, 0).map_err(|error| Error::opening(path, &error))?;
+        let version = check_kind(path, &file)?;
+        let found = file
+            .metadata()
+            .map_err(|error| Error::opening(path, &error))?;
+        let journal = match version < schema::WITHOUT_JOURNAL {
+            true => journal(path, found.uid())?,
+            false => None,
+        };
+        let (connection, guard) = guard::connect(Reader::new(file, journal), found.len())
+            .map_err(|error| Error::reading(path, &error))?;
+        Self::check(connection, guard, path)
     }
 
-    /// Opens a recording that this process may be writing: closing a descriptor that is not SQLite's would drop the
-    /// locks of its writer (<https://sqlite.org/howtocorrupt.html>, 2.2).
-    ///
-    /// # Errors
-    ///
-    /// As [`Recording::open`].
-    pub(crate) fn open_own(path: &Path) -> Result<Recording, Error> {
-        let connection = connect(path).map_err(|error| Error::reading(path, &error))?;
+    fn check(connection: Connection, guard: Guard, path: &Path) -> Result<Recording, Error> {
+        connection
+            .busy_timeout(WAIT_FOR_WRITER)
+            .map_err(|error| Error::reading(path, &error))?;
         let number = |name: &str| {
             connection
                 .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
@@ -77,6 +90,13 @@ impl Recording {
             return Err(Error::NotARecording {
                 path: path.into(),
                 found: "the SQLite database of another program",
+            });
+        }
+        let intruder = compat::intruder(&connection);
+        if let Some(name) = intruder.map_err(|error| Error::reading(path, &error))? {
+            return Err(Error::Damaged {
+                path: path.into(),
+                cause: format!("`{name}` is not a table as memtrace makes them"),
             });
         }
         match number("user_version")? {
@@ -110,7 +130,6 @@ impl Recording {
                 });
             }
         }
-        check_length(path, number("page_count")?, number("page_size")?)?;
         let mut meta: Meta = connection
             .query_row("SELECT meta FROM recording", [], |row| json(row, 0))
             .map_err(|error| Error::reading(path, &error))?;
@@ -119,11 +138,26 @@ impl Recording {
                 usual_interval(&connection).map_err(|error| Error::reading(path, &error))?;
             meta.interval_ns = usual.unwrap_or(meta.interval_ns);
         }
+        if [meta.started_ns, meta.started_unix_ns, meta.interval_ns]
+            .iter()
+            .any(|time| *time > LATEST)
+        {
+            return Err(Error::Damaged {
+                path: path.into(),
+                cause: "a time that no clock shows".into(),
+            });
+        }
         Ok(Recording {
             connection,
+            guard,
             path: path.into(),
             meta,
         })
+    }
+
+    /// It is read once more: the limits of one reading begin again.
+    pub(crate) fn read_again(&self) {
+        self.guard.begin();
     }
 
     /// Facts about the recording as a whole.
@@ -238,71 +272,48 @@ impl Recording {
     }
 }
 
-/// Distinguishes by its first bytes cases that SQLite would report as one error, or open.
-fn check_kind(path: &Path) -> Result<(), Error> {
+/// Distinguishes by its first bytes cases that SQLite would report as one error, or open. Returns the version of the
+/// schema.
+fn check_kind(path: &Path, file: &File) -> Result<i64, Error> {
     let cannot_read = |error| Error::opening(path, &error);
     let not_a_recording = |found| Error::NotARecording {
         path: path.into(),
         found,
     };
-    let metadata = std::fs::metadata(path).map_err(cannot_read)?;
-    if metadata.is_dir() {
+    let found = file.metadata().map_err(cannot_read)?;
+    if found.is_dir() {
         return Err(not_a_recording("a directory"));
     }
-    if !metadata.is_file() {
+    if !found.is_file() {
         return Err(not_a_recording("a device, pipe or socket"));
     }
-    let mut start = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(SMALLEST_PAGE as u64).read_to_end(&mut start))
-        .map_err(cannot_read)?;
-    if start.is_empty() {
+    let mut start = [0; SMALLEST_PAGE];
+    let read = file.read_at(&mut start, 0).map_err(cannot_read)?;
+    if read == 0 {
         Err(not_a_recording("empty"))
     } else if !start.starts_with(MAGIC) {
         Err(not_a_recording("not an SQLite database"))
-    } else if start.len() < SMALLEST_PAGE {
+    } else if read < SMALLEST_PAGE || found.len() < page_size(start[16], start[17]) {
         // SQLite would take it for an empty database.
         Err(Error::Damaged {
             path: path.into(),
-            cause: format!("{} bytes, expected at least a page", start.len()),
+            cause: format!("{} bytes, expected at least a page", found.len()),
         })
     } else {
-        Ok(())
+        let mut version = [0; 4];
+        version.copy_from_slice(&start[VERSION_OFFSET..VERSION_OFFSET + 4]);
+        Ok(i32::from_be_bytes(version).into())
     }
 }
 
-/// SQLite itself overlooks a last page that is cut.
-fn check_length(path: &Path, pages: i64, page_size: i64) -> Result<(), Error> {
-    let expected = pages.saturating_mul(page_size);
-    let found = std::fs::metadata(path).map_err(|error| Error::opening(path, &error))?;
-    if int(found.len()) < expected {
-        return Err(Error::Damaged {
-            path: path.into(),
-            cause: format!("{} bytes, expected {expected}", found.len()),
-        });
-    }
-    Ok(())
-}
-
-/// Opens for writing if permitted, because an interrupted commit can only be undone that way.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let open = |access| -> rusqlite::Result<Connection> {
-        let connection =
-            Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-        connection.busy_timeout(WAIT_FOR_WRITER)?;
-        Ok(connection)
-    };
-    match open(OpenFlags::SQLITE_OPEN_READ_WRITE) {
-        Err(error)
-            if matches!(
-                error.sqlite_error_code(),
-                Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly)
-            ) =>
-        {
-            open(OpenFlags::SQLITE_OPEN_READ_ONLY)
-        }
-        opened => opened,
-    }
+/// The journal beside a recording of `owner`.
+fn journal(path: &Path, owner: u32) -> Result<Option<Journal>, Error> {
+    let journal = create::with_suffix(path, "-journal");
+    Journal::open(&journal, owner).map_err(|refused| Error::ForeignJournal {
+        path: path.into(),
+        journal,
+        found: refused.to_string(),
+    })
 }
 
 /// The median distance of intervals; `None` if there are too few.
@@ -453,8 +464,8 @@ fn sites(
 fn site(row: &Row) -> rusqlite::Result<SiteTotals> {
     Ok(SiteTotals {
         totals: totals(row, 5)?,
-        at_peak_bytes: uint(row, 15)?,
-        at_peak_count: uint(row, 16)?,
+        at_peak_bytes: figure(row, 15)?,
+        at_peak_count: figure(row, 16)?,
         peak_epoch: uint(row, 17)?,
         first_ns: uint(row, 18)?,
         last_ns: uint(row, 19)?,
@@ -465,8 +476,8 @@ fn site(row: &Row) -> rusqlite::Result<SiteTotals> {
 /// The figures of a site at which nothing was allocated.
 fn inherited(row: &Row) -> rusqlite::Result<Totals> {
     Ok(Totals {
-        inherited_bytes: uint(row, 7)?,
-        inherited_count: uint(row, 8)?,
+        inherited_bytes: figure(row, 7)?,
+        inherited_count: figure(row, 8)?,
         ..Totals::default()
     })
 }

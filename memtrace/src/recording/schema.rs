@@ -8,7 +8,10 @@ use super::{facts, holders, series, untraced};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 10;
+pub(super) const VERSION: i64 = 11;
+
+/// From this version on, recordings have no journal beside them, see [`super::file`].
+pub(super) const WITHOUT_JOURNAL: i64 = 11;
 
 /// The oldest version that is still read: a later one has only added tables, and columns at the end of
 /// their tables, which are NULL, or their default, in older recordings.

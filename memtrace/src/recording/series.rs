@@ -44,7 +44,8 @@ impl Writer {
     ) -> rusqlite::Result<()> {
         self.insert_sample(
             "memory",
-            &[i64::from(process.0), interval],
+            &[("process", process.0.into()), ("interval", interval)],
+            MemorySample::COLUMNS,
             &sample.values(),
         )
     }
@@ -54,7 +55,12 @@ impl Writer {
         interval: i64,
         sample: &SystemSample,
     ) -> rusqlite::Result<()> {
-        self.insert_sample("system", &[interval], &sample.values())
+        self.insert_sample(
+            "system",
+            &[("interval", interval)],
+            SystemSample::COLUMNS,
+            &sample.values(),
+        )
     }
 
     pub(super) fn insert_cgroup(
@@ -63,7 +69,12 @@ impl Writer {
         cgroup: u32,
         sample: &CgroupSample,
     ) -> rusqlite::Result<()> {
-        self.insert_sample("cgroup", &[i64::from(cgroup), interval], &sample.values())
+        self.insert_sample(
+            "cgroup",
+            &[("cgroup", cgroup.into()), ("interval", interval)],
+            CgroupSample::COLUMNS,
+            &sample.values(),
+        )
     }
 
     /// `process` is in control group `cgroup` from now on.
@@ -74,20 +85,31 @@ impl Writer {
         )
     }
 
+    /// Figures that only an earlier sample of the same interval has are kept.
     fn insert_sample(
         &self,
         table: &str,
-        keys: &[i64],
+        keys: &[(&str, i64)],
+        columns: &[&str],
         values: &[Option<i64>],
     ) -> rusqlite::Result<()> {
         let marks = vec!["?"; keys.len() + values.len()].join(", ");
+        let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+        let kept: Vec<String> = columns
+            .iter()
+            .map(|column| format!("{column} = coalesce(excluded.{column}, {column})"))
+            .collect();
         let row: Vec<&dyn ToSql> = keys
             .iter()
-            .map(|key| key as &dyn ToSql)
+            .map(|(_, key)| key as &dyn ToSql)
             .chain(values.iter().map(|value| value as &dyn ToSql))
             .collect();
         self.insert(
-            &format!("INSERT OR REPLACE INTO {table} VALUES ({marks})"),
+            &format!(
+                "INSERT INTO {table} VALUES ({marks}) ON CONFLICT ({}) DO UPDATE SET {}",
+                names.join(", "),
+                kept.join(", ")
+            ),
             &row,
         )
     }

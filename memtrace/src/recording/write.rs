@@ -7,7 +7,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 use super::{
     Error, Interval, LocationId, Meta, Node, NodeId, ProcessRow, StackRow, create, device_tables,
     encode::{int, kind_name, origin_name, pack_births},
+    file,
     fold::Written,
+    output::Output,
     schema, varint,
 };
 use crate::{
@@ -34,13 +36,15 @@ pub struct Writer {
     path: PathBuf,
     intervals: i64,
     in_transaction: bool,
+    /// A reader was in the way of the last one.
+    commit_is_due: bool,
     failed: bool,
     strings: HashMap<String, i64>,
     frames: HashMap<Frame, i64>,
     pub(super) written: Written,
     losses: HashMap<Reason, u64>,
-    /// Closed after SQLite's own descriptors, whose locks would end with it.
-    _lock: File,
+    /// The file, whatever its name is now.
+    output: Output,
 }
 
 impl Writer {
@@ -51,8 +55,8 @@ impl Writer {
     /// When something is at `path` already (with `force`: something other than a recording or an
     /// empty file), or when it cannot be created or written.
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
-        let lock = create::create_recording(path, force)?;
-        Self::initialise(path, lock, meta).map_err(|error| {
+        let file = create::create_recording(path, force)?;
+        Self::initialise(path, file, meta).map_err(|error| {
             // An empty file would only be mistaken for a recording. The failure before is reported,
             // not this one.
             let _ = std::fs::remove_file(path);
@@ -63,15 +67,34 @@ impl Writer {
         })
     }
 
-    fn initialise(path: &Path, lock: File, meta: &Meta) -> rusqlite::Result<Writer> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+    fn initialise(path: &Path, file: File, meta: &Meta) -> Result<Writer, Error> {
+        let output = file.try_clone().map(|file| Output::new(path, file));
+        let output = output.map_err(|error| Error::opening(path, &error))?;
+        let connection = Self::tables(file, meta).map_err(|error| Error::writing(path, &error))?;
+        Ok(Writer {
+            connection,
+            path: path.into(),
+            intervals: 0,
+            in_transaction: false,
+            commit_is_due: false,
+            failed: false,
+            strings: HashMap::new(),
+            frames: HashMap::new(),
+            written: Written::default(),
+            losses: HashMap::new(),
+            output,
+        })
+    }
+
+    fn tables(file: File, meta: &Meta) -> rusqlite::Result<Connection> {
+        let storage = file::Writer::new(file);
+        let connection = file::connect(storage, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.set_prepared_statement_cache_capacity(32);
         connection.busy_timeout(WAIT_FOR_READERS)?;
-        // A rollback journal leaves one file to copy; FULL makes a commit survive a power cut.
-        // Without cache spilling the file itself is touched by commits only, so that it can be
-        // read while an interval collects.
-        connection.pragma_update(None, "journal_mode", "DELETE")?;
+        // The file itself commits all or nothing, and after a failure nothing more is written. FULL makes a commit
+        // survive a power cut. Without cache spilling the file is touched by commits only, so that it can be read while
+        // an interval collects.
+        connection.pragma_update(None, "journal_mode", "OFF")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_spill", false)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -86,18 +109,7 @@ impl Writer {
             params![meta, schema::MIN_READER],
         )?;
         connection.execute_batch("COMMIT")?;
-        Ok(Writer {
-            connection,
-            path: path.into(),
-            intervals: 0,
-            in_transaction: false,
-            failed: false,
-            strings: HashMap::new(),
-            frames: HashMap::new(),
-            written: Written::default(),
-            losses: HashMap::new(),
-            _lock: lock,
-        })
+        Ok(connection)
     }
 
     /// Adds a process, or replaces its row. Committed with the next interval.
@@ -192,14 +204,18 @@ impl Writer {
             if interval.halve {
                 writer.halve()?;
             }
-            if interval.commit_later {
+            if interval.commit_later && !writer.commit_is_due {
                 return Ok(());
             }
-            match writer.commit() {
-                Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(()),
-                done => done,
+            let committed = writer.commit();
+            writer.commit_is_due = is_busy(&committed);
+            match writer.commit_is_due {
+                true => Ok(()),
+                false => committed,
             }
-        })
+        })?;
+        self.output.watch();
+        Ok(())
     }
 
     /// Replaces the count of a reason in the last interval.
@@ -224,7 +240,8 @@ impl Writer {
                 params![int(time_ns)],
             )?;
             writer.commit()
-        })
+        })?;
+        self.output.restore()
     }
 
     /// Runs `action` within the transaction.
@@ -330,10 +347,12 @@ impl Writer {
     }
 
     fn insert_interval(&mut self, interval: &Interval) -> rusqlite::Result<()> {
-        self.intervals += 1;
-        let id = self.intervals;
+        let id = self.intervals + 1;
+        if !interval.unfinished {
+            self.intervals = id;
+        }
         self.insert(
-            "INSERT INTO interval VALUES (?1, ?2, ?3, ?4)",
+            "INSERT OR REPLACE INTO interval VALUES (?1, ?2, ?3, ?4)",
             params![
                 id,
                 int(interval.time_ns),
@@ -525,6 +544,11 @@ fn totals(t: &Totals) -> [i64; 10] {
         t.peak_ns,
     ]
     .map(int)
+}
+
+fn is_busy(committed: &rusqlite::Result<()>) -> bool {
+    let error = committed.as_ref().err();
+    error.and_then(rusqlite::Error::sqlite_error_code) == Some(ErrorCode::DatabaseBusy)
 }
 
 fn next_id(known: usize) -> i64 {

@@ -80,6 +80,7 @@ fn run(
     let mut known = None;
     loop {
         let begun = Instant::now();
+        recording.read_again();
         let version = recording.version()?;
         if known != Some(version) {
             match Reading::of(&recording) {

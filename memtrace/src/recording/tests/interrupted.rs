@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -86,6 +86,46 @@ fn a_reader_delays_an_interval_but_fails_none() {
     assert_eq!(snapshot.time_ns, Some(START + 2 * SECOND));
 }
 
+#[test]
+fn an_unfinished_interval_is_replaced_by_the_next() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let write = |writer: &mut Writer, n, unfinished, rss| {
+        let sample = MemorySample {
+            pss: rss,
+            ..MemorySample::default()
+        };
+        let interval = Interval {
+            unfinished,
+            memory: vec![(ProcessId(1), sample)],
+            ..interval(n, vec![(key(1, n as u32), site(n, 1))])
+        };
+        writer.interval(&interval).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let ends = recording.intervals().unwrap();
+        let ends: Vec<u64> = ends.iter().map(|(_, end)| (end - START) / SECOND).collect();
+        (ends, recording.memory(ProcessId(1)).unwrap())
+    };
+    let rss = |memory: &[(u64, MemorySample)]| memory.last().unwrap().1.pss;
+    assert_eq!(write(&mut writer, 1, false, Some(1)).0, [1]);
+    let (ends, memory) = write(&mut writer, 2, true, Some(2));
+    assert_eq!((ends, rss(&memory)), (vec![1, 2], Some(2)));
+    // Figures that only an earlier one has stay.
+    let (ends, memory) = write(&mut writer, 3, true, None);
+    assert_eq!((ends, rss(&memory)), (vec![1, 3], Some(2)));
+    let (ends, memory) = write(&mut writer, 4, false, Some(4));
+    assert_eq!((ends, rss(&memory)), (vec![1, 4], Some(4)));
+    assert_eq!(write(&mut writer, 5, false, None).0, [1, 4, 5]);
+    writer.finish(START + 5 * SECOND).unwrap();
+    let sites = Recording::open(&path)
+        .unwrap()
+        .snapshot(At::End)
+        .unwrap()
+        .sites;
+    assert_eq!(sites.len(), 5);
+}
+
 /// A file system of 256 KiB. Needs root, as do memtrace and its tests.
 struct SmallDisk(tempfile::TempDir);
 
@@ -139,4 +179,152 @@ fn a_full_disk_keeps_committed_data_as_root() {
             .iter()
             .all(|site| site.totals.live_bytes == committed)
     );
+}
+
+/// The journal of a recorder whose SQLite had one, at the moment of its last commit.
+fn interrupted_with_a_journal(path: &Path) -> PathBuf {
+    let writer = Writer::create(path, false, &meta()).unwrap();
+    writer.finish(START).unwrap();
+    let journal = create::with_suffix(path, "-journal");
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection
+        .pragma_update(None, "user_version", schema::WITHOUT_JOURNAL - 1)
+        .unwrap();
+    connection.pragma_update(None, "cache_size", 1).unwrap();
+    // The changes spill into the file, and the journal has the pages of before.
+    connection
+        .execute_batch(
+            "BEGIN; UPDATE recording SET finished_ns = 7;
+             WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5000)
+             INSERT INTO string SELECT x, 'some text of some length ' || x FROM n;",
+        )
+        .unwrap();
+    let copies = [path, &journal].map(|file| std::fs::read(file).unwrap());
+    drop(connection);
+    std::fs::write(path, &copies[0]).unwrap();
+    std::fs::write(&journal, &copies[1]).unwrap();
+    journal
+}
+
+#[test]
+fn the_journal_of_an_older_recorder_is_followed_if_it_is_its_own_as_root() {
+    let (_directory, path) = temporary();
+    let journal = interrupted_with_a_journal(&path);
+    let before = std::fs::read(&path).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.cut_off().unwrap(), None, "not 7");
+    assert_eq!(
+        recording.snapshot(At::End).unwrap().finished_ns,
+        Some(START)
+    );
+    assert!(
+        std::fs::read(&path).unwrap() == before && journal.exists(),
+        "nothing is written"
+    );
+
+    std::os::unix::fs::chown(&journal, Some(65534), None).unwrap();
+    let refused = Recording::open(&path).unwrap_err().to_string();
+    assert!(
+        refused.contains("-journal` belongs to user 65534"),
+        "{refused}"
+    );
+    std::fs::remove_file(&journal).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &journal).unwrap();
+    let refused = Recording::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("is a symbolic link"), "{refused}");
+    std::fs::remove_file(&journal).unwrap();
+    let status = Command::new("mkfifo").arg(&journal).status().unwrap();
+    assert!(status.success());
+    let refused = Recording::open(&path).unwrap_err().to_string();
+    assert!(refused.contains("is not a regular file"), "{refused}");
+}
+
+#[test]
+fn a_journal_beside_a_present_recording_is_not_looked_at() {
+    let (_directory, path) = temporary();
+    let journal = create::with_suffix(&path, "-journal");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&journal)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.interval(&interval(1, vec![])).unwrap();
+    assert_eq!(
+        Recording::open(&path).unwrap().intervals().unwrap().len(),
+        1
+    );
+    writer.finish(START + SECOND).unwrap();
+    assert_eq!(
+        Recording::open(&path).unwrap().intervals().unwrap().len(),
+        1
+    );
+}
+
+/// Whatever part of a commit has reached the file when power fails, it reads as before or after it.
+#[test]
+fn a_commit_is_whole_or_not_there() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let sites = |n: u64| (0..200).map(|stack| (key(1, stack), site(n, 1))).collect();
+    writer.interval(&interval(1, sites(1))).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    writer.interval(&interval(2, sites(2))).unwrap();
+    let after = std::fs::read(&path).unwrap();
+    drop(writer);
+
+    let page = 4096;
+    let changed: std::collections::BTreeMap<u64, Box<[u8]>> = (0..before.len() / page)
+        .map(|index| index * page..(index + 1) * page)
+        .filter(|range| before[range.clone()] != after[range.clone()])
+        .map(|range| (range.start as u64, after[range].into()))
+        .collect();
+    assert!(changed.len() > 3);
+    // New pages and the log are there; the others are not.
+    let mut logged = after.clone();
+    logged[..before.len()].copy_from_slice(&before);
+    std::fs::write(&path, &logged).unwrap();
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    crate::recording::file::append_log(&file, after.len() as u64, &changed).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let live = |content: &[u8]| {
+        std::fs::write(&path, content).unwrap();
+        let snapshot = Recording::open(&path).unwrap().snapshot(At::End).unwrap();
+        let mut bytes: Vec<u64> = snapshot
+            .sites
+            .iter()
+            .map(|site| site.totals.live_bytes)
+            .collect();
+        bytes.dedup();
+        bytes
+    };
+    assert_eq!(live(&before), [1]);
+    // The log is being written.
+    for length in (before.len()..whole.len()).step_by(5001) {
+        assert_eq!(live(&whole[..length]), [1], "{length}");
+    }
+    // Some of it never arrived.
+    for hole in (after.len()..whole.len()).step_by(5001) {
+        let mut torn = whole.clone();
+        torn[hole] ^= 1;
+        assert_eq!(live(&torn), [1], "{hole}");
+    }
+    // Pages are being written in their places, in any order.
+    let mut written = whole.clone();
+    assert_eq!(live(&written), [2]);
+    for (offset, page) in changed.iter().rev() {
+        let at = *offset as usize;
+        written[at..at + page.len() / 2].copy_from_slice(&page[..page.len() / 2]);
+        assert_eq!(live(&written), [2], "{offset}");
+        written[at..at + page.len()].copy_from_slice(page);
+        assert_eq!(live(&written), [2], "{offset}");
+    }
+    assert_eq!(live(&after), [2]);
 }
