@@ -96,6 +96,9 @@ wire_enum! {
         EntryPoint = 4,
         /// The process `other` tries to trace it, and finds it traced. Nothing waits.
         Tracer = 5,
+        /// After it mapped one more executable file, when so much of its code has changed that the collector may come
+        /// too late.
+        Behind = 6,
     }
 }
 

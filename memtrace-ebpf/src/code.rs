@@ -264,7 +264,7 @@ pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
 }
 
 /// Whether so many changes wait for the collector that it may come too late: the
-/// process has to wait for it then.
+/// process has to wait for it then. Not once it has come too late.
 #[inline(always)]
 pub(crate) fn is_far_behind(tgid: u32) -> bool {
     let Some(log) = LOGS.get_ptr(&tgid) else {
@@ -275,7 +275,8 @@ pub(crate) fn is_far_behind(tgid: u32) -> bool {
         let sequence = core::ptr::read_volatile(&raw const (*log).sequence);
         (sequence, SNAPSHOTS.get(&tgid).copied().unwrap_or_default())
     };
-    sequence.wrapping_sub(snapshot.as_of) > LOG as u64 / 2
+    let behind = sequence.wrapping_sub(snapshot.as_of);
+    behind > LOG as u64 / 2 && behind <= LOG as u64
 }
 
 /// Asks the collector for a new snapshot. One that is full of requests looks anyway.

@@ -156,15 +156,17 @@ fn mmap_done(
         ..Map::default()
     };
     map(Kind::Mmap, caller, by, record);
-    if must_wait != 0 {
+    if must_wait == Stop::Map as u64 {
         lifecycle::stop(context, caller, Stop::Map);
+    } else if must_wait != 0 {
+        lifecycle::stop(context, caller, Stop::Behind);
     }
     None
 }
 
 // VERIFIER: a global function: the programs that call it are verified without it.
-/// New code: addresses may mean something else from now on. 1 if the process has to wait for the
-/// collector, which has not seen the file, or whose knowledge of the process's code is too old.
+/// New code: addresses may mean something else from now on. The result, unless it is 0, is why the process has to wait for
+/// the collector: that has not seen the file, or is about to lose track of the process's code.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) -> u64 {
@@ -202,7 +204,13 @@ extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) 
     };
     syscall.ino = key.ino;
     syscall.dev = u64::from(key.dev);
-    (known.is_none() || code::is_far_behind(space)).into()
+    if known.is_none() {
+        return Stop::Map as u64;
+    }
+    match code::is_far_behind(space) {
+        true => Stop::Behind as u64,
+        false => 0,
+    }
 }
 
 #[tracepoint]

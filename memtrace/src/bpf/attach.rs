@@ -26,6 +26,7 @@ use super::{
     multi::{self, Ends, MultiError},
     raw, semaphore,
     tracer::Options,
+    warmth::Warmth,
 };
 use crate::probes::Probe;
 
@@ -51,6 +52,7 @@ pub(super) enum Attacher {
         session: Option<Session>,
         /// By [`Plain`].
         plain: Vec<OwnedFd>,
+        warmth: Option<Warmth>,
         own: OwnPrograms,
     },
     /// Older ones: a perf event for each, by the programs of these names.
@@ -193,6 +195,9 @@ impl Programs {
                 thread_caches: self.thread_caches,
                 published: HashSet::new(),
             }),
+            warmth: Warmth::start(&plain[0])
+                .inspect_err(|error| tracing::debug!("{error}"))
+                .ok(),
             plain,
             own: OwnPrograms {
                 names: self.names,
@@ -306,6 +311,7 @@ impl Attacher {
             session,
             plain,
             own,
+            ..
         } = self
         else {
             return Vec::new();
@@ -346,6 +352,7 @@ impl Attacher {
                 programs,
                 session,
                 own,
+                warmth,
                 ..
             } => {
                 let mut links = Vec::new();
@@ -394,6 +401,9 @@ impl Attacher {
                 }
                 if let Some(session) = session.as_ref().filter(|_| !in_session.is_empty()) {
                     attach(&session.program, &in_session, Ends::Both)?;
+                }
+                if let Some(warmth) = warmth {
+                    warmth.keep();
                 }
                 Ok(links)
             }
@@ -501,25 +511,4 @@ pub(super) fn uprobe<'a>(
             program: name,
             source,
         })
-}
-
-/// Links closed at the same time, see [`detach`].
-const DETACHING: usize = 64;
-
-/// Takes probes away. Closing one waits for the kernel to see every CPU pass
-/// (an RCU grace period, tens of milliseconds); waiting at the same time, many
-/// share one.
-pub(crate) fn detach(links: Vec<Link>) {
-    let each = links.len().div_ceil(DETACHING).max(1);
-    let mut links = links.into_iter();
-    std::thread::scope(|scope| {
-        loop {
-            let chunk: Vec<Link> = links.by_ref().take(each).collect();
-            if chunk.is_empty() {
-                break;
-            }
-            // A thread that cannot be started drops its chunk here, one after another.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
-        }
-    });
 }

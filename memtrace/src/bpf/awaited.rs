@@ -9,9 +9,10 @@ use aya::{
 
 use super::{
     abi,
-    attach::{Link, attach_at, detach, uprobe},
+    attach::{Link, attach_at, uprobe},
     error::TracerError,
     maps::take,
+    removal::detach,
     tracer::OBJECT,
 };
 

@@ -26,7 +26,7 @@ use memtrace_common::{
 
 use super::{
     abi,
-    attach::{Attacher, Link, Plain, Programs, detach},
+    attach::{Attacher, Link, Plain, Programs},
     btf,
     changes::Changes,
     code_maps::CodeMaps,
@@ -34,6 +34,7 @@ use super::{
     error::TracerError,
     maps::{descriptor, take},
     raw::{Raw, Shared},
+    removal::detach,
     ring::{self, Ring},
     rows::Rows,
     stops::StopMaps,

@@ -25,7 +25,7 @@ pub(super) struct Fingerprint {
     /// Its launch; `None` until its exec.
     launch: Option<Arc<Launch>>,
     /// Clock ticks after boot, which distinguish it from a later process with the same number.
-    start_time: u64,
+    pub(super) start_time: u64,
 }
 
 impl Collector {
@@ -133,7 +133,7 @@ impl Collector {
         let Some(process) = self.processes.get_mut(child) else {
             return Ok(());
         };
-        let start_time = memory::identity(child).map_or(0, |identity| identity.start_time);
+        let start_time = process.fingerprint.start_time;
         process.fingerprint = Fingerprint {
             libraries,
             changed: false,

@@ -1,7 +1,7 @@
 //! Following: births, execs and ends of processes, and the probes that each
 //! needs before it may run on.
 
-use std::time::Instant;
+use std::{collections::BTreeSet, time::Instant};
 
 use memtrace_common::{
     code_map::{self, KnownFile, mapping_kind},
@@ -26,8 +26,7 @@ use crate::{
     process::{
         self,
         maps::{self, MapsError},
-        memory::{self, Identity},
-        target,
+        memory, target,
     },
     recording::{Origin, ProcessRow},
 };
@@ -151,11 +150,16 @@ impl Collector {
         let Some(id) = self.ledger.process_of(tgid) else {
             return Ok(());
         };
-        let identity = memory::identity(tgid).ok();
+        let birth = memory::birth(tgid).ok();
         let known = self
             .processes
             .get(tgid)
             .filter(|process| process.row.id == id);
+        // A child's is its parent's.
+        let mut cmdline = match known.is_some() || !self.processes.is_traced(parent) {
+            true => memory::command_line(tgid).ok(),
+            false => None,
+        };
         let mut row = match known {
             Some(process) => process.row.clone(),
             None => {
@@ -176,16 +180,12 @@ impl Collector {
                 }
             }
         };
-        if let Some(Identity {
-            comm,
-            cmdline,
-            ppid,
-            ..
-        }) = identity
-        {
-            row.comm = comm;
-            row.cmdline = cmdline;
-            row.ppid = ppid;
+        let mut start_time = 0;
+        if let Some(birth) = birth {
+            row.comm = birth.comm;
+            row.ppid = birth.ppid;
+            row.cmdline = cmdline.take().unwrap_or(row.cmdline);
+            start_time = birth.start_time;
         }
         self.send(Message::Process(row.clone()))?;
         match self
@@ -195,10 +195,11 @@ impl Collector {
         {
             Some(process) => process.row = row,
             None => {
-                let process = Process::new(row, self.sampling.least_rest);
+                let mut process = Process::new(row, self.sampling.least_rest);
+                process.fingerprint.start_time = start_time;
                 if let Some(old) = self.processes.trace(tgid, process) {
-                    self.retired.extend(old.links);
-                    self.retired.extend(old.unwinding_links);
+                    self.removal.add(old.links);
+                    self.removal.add(old.unwinding_links);
                 }
             }
         }
@@ -238,8 +239,9 @@ impl Collector {
             verifier.forgotten(tgid);
         }
         let mut process = process?;
-        self.retired.append(&mut process.links);
-        self.retired.append(&mut process.unwinding_links);
+        self.removal.add(std::mem::take(&mut process.links));
+        self.removal
+            .add(std::mem::take(&mut process.unwinding_links));
         Some(process)
     }
 
@@ -297,6 +299,11 @@ impl Collector {
                 self.let_continue(&life);
                 return Ok(());
             }
+            // Its stacks are marked until its next snapshot.
+            Ok(Stop::Behind) if !self.processes.may_look(tgid, true) => {
+                self.let_continue(&life);
+                return Ok(());
+            }
             _ => {}
         }
         if let Some(process) = self.processes.get_mut(tgid) {
@@ -325,12 +332,15 @@ impl Collector {
     /// is probed in every process that has its probes: a process that maps it later then needs no
     /// stop. Returns the numbers of its files.
     pub(super) fn inspect(&mut self, tgid: u32) -> Result<Vec<u32>, MapsError> {
+        let begun = Instant::now();
+        let files_before = self.modules.len();
         // Before the mappings: changes made while they are read are logged.
         let sequence = self.kernel.code_sequence(tgid);
         let mappings = maps::read(tgid)?;
         let mut found = Vec::new();
         let mut unwinder = false;
         let mut code = Vec::new();
+        let mut previous = None;
         for mapping in mappings
             .iter()
             .filter(|mapping| mapping.permissions.execute)
@@ -377,7 +387,9 @@ impl Collector {
                 .insert(mapping.start, mapping.end, file);
             let index = file.map(|(index, _)| index);
             let mapping = self.modules.code(mapping, index, self.page_size);
-            if let (Some(index), Some(mapping)) = (index, mapping) {
+            if let (Some(index), Some(mapping)) = (index, mapping)
+                && previous.replace(index) != Some(index)
+            {
                 self.look_for_python(tgid, index, mapping.bias);
             }
             code.extend(mapping);
@@ -394,10 +406,15 @@ impl Collector {
                 self.probe_module(tgid, index);
             }
         }
+        // The first look at a file is made once.
+        if self.modules.len() == files_before {
+            self.processes.looked(tgid, begun.elapsed());
+        }
         let files = code
             .iter()
             .filter(|mapping| mapping.kind == mapping_kind::FILE);
-        Ok(files.map(|mapping| mapping.exec).collect())
+        let files: BTreeSet<u32> = files.map(|mapping| mapping.exec).collect();
+        Ok(files.into_iter().collect())
     }
 
     fn look_for_python(&mut self, tgid: u32, index: ModuleIndex, bias: u64) {

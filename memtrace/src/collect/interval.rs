@@ -5,7 +5,7 @@ use std::time::Duration;
 use memtrace_common::loss::Reason;
 
 use super::{CollectError, Collector, missing::Missing, pace::Tick, sink::Message};
-use crate::{bpf, recording::Interval};
+use crate::recording::Interval;
 
 impl Collector {
     /// Hands the changes since the last interval to the store. A scan adds the ages of live blocks
@@ -18,10 +18,6 @@ impl Collector {
             holder.wake();
         }
         self.kernel.flush_log();
-        let retired = std::mem::take(&mut self.retired);
-        if !retired.is_empty() {
-            std::thread::spawn(move || bpf::detach(retired));
-        }
         let (mut counted, emitted) = self.kernel.counters()?;
         let of_ledger = self.ledger.counts().by_reason();
         for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {

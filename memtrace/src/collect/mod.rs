@@ -81,7 +81,7 @@ use self::{
     verify::Verifier,
 };
 use crate::{
-    bpf::{Link, TracerError},
+    bpf::{Removal, TracerError},
     event::{Action, Event},
     hold::Hold,
     host::Redactor,
@@ -159,8 +159,8 @@ struct Collector {
     /// User-side losses, by reason; the ledger counts its own.
     losses: HashMap<Reason, u64>,
     page_size: u64,
-    /// Links of ended processes, dropped off the hot path: closing one waits for RCU.
-    retired: Vec<Link>,
+    /// Removes the probes of ended processes.
+    removal: Removal,
     warned: HashSet<PathBuf>,
     unannounced: Vec<Unannounced>,
     /// Processes of the job that are not traced.
@@ -214,7 +214,7 @@ impl Collector {
             missing: Missing::default(),
             losses: HashMap::new(),
             page_size,
-            retired: Vec::new(),
+            removal: Removal::default(),
             warned: HashSet::new(),
             unannounced: Vec::new(),
             untraced: Vec::new(),

@@ -153,6 +153,11 @@ impl Modules {
         }
     }
 
+    /// Number of files.
+    pub(super) fn len(&self) -> usize {
+        self.modules.len()
+    }
+
     pub(super) fn get(&self, index: ModuleIndex) -> &Module {
         &self.modules[index.0 as usize]
     }

@@ -21,6 +21,10 @@ use crate::{
 /// Least time between two inspections of a process whose code has not changed, as far as is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// An inspection that takes longer, of a process with very many mappings, is followed by a rest: so many times as long.
+const LONG_LOOK: Duration = Duration::from_millis(5);
+const REST: u32 = 9;
+
 /// A traced process.
 pub(super) struct Process {
     pub(super) row: ProcessRow,
@@ -76,8 +80,8 @@ pub(super) struct Processes {
     interpreters: HashMap<u32, Interpreter>,
     /// Once a process has used a device.
     on_devices: HashMap<u32, OnDevices>,
-    /// Time of the last inspection of a process's code at its own request.
-    looked_at: HashMap<u32, Instant>,
+    /// Time of the last inspection of a process's code at its own request, and the rest after it.
+    looked_at: HashMap<u32, (Instant, Duration)>,
     images: Images,
 }
 
@@ -207,15 +211,25 @@ impl Processes {
     /// Whether the code of a process may be inspected: not if that was done a moment ago, unless it
     /// has changed since. An unmapped address requests it again and again.
     pub(super) fn may_look(&mut self, tgid: u32, has_changed: bool) -> bool {
-        let now = Instant::now();
-        let is_due = has_changed
-            || self
-                .looked_at
-                .get(&tgid)
-                .is_none_or(|last| now.duration_since(*last) >= LOOK_AGAIN);
+        let is_due = self.looked_at.get(&tgid).is_none_or(|&(last, rest)| {
+            let least = if has_changed {
+                Duration::ZERO
+            } else {
+                LOOK_AGAIN
+            };
+            last.elapsed() >= rest.max(least)
+        });
         if is_due {
-            self.looked_at.insert(tgid, now);
+            self.looked_at
+                .insert(tgid, (Instant::now(), Duration::ZERO));
         }
         is_due
+    }
+
+    /// Notes how long an inspection took.
+    pub(super) fn looked(&mut self, tgid: u32, took: Duration) {
+        if took > LONG_LOOK {
+            self.looked_at.insert(tgid, (Instant::now(), took * REST));
+        }
     }
 }

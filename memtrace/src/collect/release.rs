@@ -39,15 +39,16 @@ impl Collector {
             sink,
             ledger,
             mut processes,
-            mut retired,
+            removal,
             ..
         } = self;
+        let mut links = removal.end();
         let mut unwinding = Vec::new();
         for (_, process) in processes.iter_mut() {
-            retired.append(&mut process.links);
+            links.append(&mut process.links);
             unwinding.append(&mut process.unwinding_links);
         }
-        bpf::detach(retired);
+        bpf::detach(links);
         bpf::detach(unwinding);
         drop(kernel);
         // Until the last probe is gone an exception may have to pass it.

@@ -2,7 +2,7 @@
 //! and keeps the threads that the kernel side marked until the collector releases them.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     ffi::CStr,
     fs,
     io::{self, Write},
@@ -37,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(5);
 /// At the end, how long to wait for stops that were on their way.
 const LAST_STOPS: Duration = Duration::from_millis(100);
+/// While so many threads wait for the collector, threads that make further ones wait too: a storm goes no faster than the
+/// collector, so that none of its processes waits for [`LONGEST`].
+const CROWD: usize = 32;
 /// The kernel takes the probes of a dead collector away one by one.
 const LONGEST_DEATH: Duration = Duration::from_secs(120);
 
@@ -67,6 +70,8 @@ struct Process<S> {
     threads: HashMap<u32, Thread>,
     /// Threads that wait for the collector, and since when.
     held: HashMap<u32, Instant>,
+    /// Threads that have made another one in a crowd, and wait for it to get smaller.
+    makers: VecDeque<u32>,
     /// Threads that may continue at a stop that is yet to come.
     allowed: HashSet<u32>,
     /// Threads that continued before the collector's release, which is yet to come.
@@ -96,6 +101,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         with_children,
         threads: HashMap::new(),
         held: HashMap::new(),
+        makers: VecDeque::new(),
         allowed: HashSet::new(),
         early: HashSet::new(),
         repeating: HashMap::new(),
@@ -121,6 +127,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         }
         process.reap();
         process.look();
+        process.resume_makers();
     }
     process.end(&children)
 }
@@ -279,6 +286,7 @@ impl<S: Stops> Process<S> {
                 }
                 let _ = ptrace::listen(tid);
             }
+            Status::Made if self.held.len() >= CROWD => self.makers.push_back(tid),
             Status::Made | Status::Call | Status::Ended => self.resume(tid, 0),
         }
     }
@@ -309,6 +317,18 @@ impl<S: Stops> Process<S> {
         self.early.insert(tid);
         self.resume(tid, 0);
         self.notify(Notice::LetGo { tid });
+    }
+
+    /// Each may make one more thread that waits.
+    fn resume_makers(&mut self) {
+        let room = CROWD.saturating_sub(self.held.len());
+        for tid in self
+            .makers
+            .drain(..room.min(self.makers.len()))
+            .collect::<Vec<_>>()
+        {
+            self.resume(tid, 0);
+        }
     }
 
     /// If a thread waits, the time until the next check whether it may continue.
@@ -492,6 +512,7 @@ impl<S: Stops> Process<S> {
         self.allowed.remove(&tid);
         self.early.remove(&tid);
         self.repeating.remove(&tid);
+        self.makers.retain(|&maker| maker != tid);
         self.halts.forget(tid);
     }
 
@@ -524,6 +545,7 @@ impl<S: Stops> Process<S> {
             for tid in held {
                 self.may_continue(tid);
             }
+            self.resume_makers();
             self.reap();
             let spent = begun.elapsed();
             let is_quiet = self.stops.is_empty() && self.held.is_empty() && self.allowed.is_empty();

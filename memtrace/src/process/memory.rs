@@ -4,8 +4,8 @@
 use super::smaps::Mapped;
 use crate::recording::MemorySample;
 use procfs::{
-    ProcError,
-    process::{Process, Stat, all_processes},
+    FromRead, ProcError,
+    process::{Stat, all_processes},
 };
 use std::{
     fs, io,
@@ -25,15 +25,39 @@ pub(crate) struct Identity {
     pub rss_bytes: u64,
 }
 
+/// The part of an [`Identity`] in which a forked child differs from its parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Birth {
+    pub comm: String,
+    pub ppid: u32,
+    pub start_time: u64,
+}
+
+/// As [`identity`], at the cost of one file: a forked child waits for it.
+pub(crate) fn birth(tgid: u32) -> io::Result<Birth> {
+    let stat = stat(tgid)?;
+    Ok(Birth {
+        comm: stat.comm,
+        ppid: stat.ppid.try_into().unwrap_or(0),
+        start_time: stat.starttime,
+    })
+}
+
+/// The arguments of `tgid`; empty for a zombie or a kernel thread.
+pub(crate) fn command_line(tgid: u32) -> io::Result<Vec<String>> {
+    let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
+    Ok(arguments(&cmdline))
+}
+
 /// Reads who `tgid` is. An error means that the process is gone (`NotFound`) or hidden.
 pub(crate) fn identity(tgid: u32) -> io::Result<Identity> {
     let stat = stat(tgid)?;
-    let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
+    let cmdline = command_line(tgid)?;
     let status = read(tgid, "status").unwrap_or_default();
     let rss_pages = stat.rss.saturating_mul(procfs::page_size());
     Ok(Identity {
         comm: stat.comm,
-        cmdline: arguments(&cmdline),
+        cmdline,
         ppid: stat.ppid.try_into().unwrap_or(0),
         start_time: stat.starttime,
         // The kernel's per-CPU counters make the one in `stat` the coarser of the two.
@@ -154,15 +178,13 @@ impl Budget {
 
 /// Parses `/proc/PID/stat`; the name need not be UTF-8.
 pub(super) fn stat(tgid: u32) -> io::Result<Stat> {
-    let pid = i32::try_from(tgid).map_err(|_| io::ErrorKind::NotFound)?;
-    Process::new(pid)
-        .and_then(|process| process.stat())
-        .map_err(|error| match error {
-            ProcError::NotFound(_) => io::ErrorKind::NotFound.into(),
-            ProcError::PermissionDenied(_) => io::ErrorKind::PermissionDenied.into(),
-            ProcError::Io(error, _) => error,
-            other => io::Error::other(other.to_string()),
-        })
+    let bytes = fs::read(format!("/proc/{tgid}/stat"))?;
+    Stat::from_read(bytes.as_slice()).map_err(|error| match error {
+        ProcError::NotFound(_) => io::ErrorKind::NotFound.into(),
+        ProcError::PermissionDenied(_) => io::ErrorKind::PermissionDenied.into(),
+        ProcError::Io(error, _) => error,
+        other => io::Error::other(other.to_string()),
+    })
 }
 
 /// A file of the process; names in it need not be UTF-8.

@@ -1,0 +1,107 @@
+//! Removes probes. Closing a link waits for the kernel to see every CPU pass (RCU grace periods, tens of milliseconds);
+//! waiting at the same time, many share one.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use super::attach::Link;
+
+/// Links closed at the same time.
+const DETACHING: usize = 64;
+
+/// Removes probes now, and waits for that.
+pub(crate) fn detach(links: Vec<Link>) {
+    let each = links.len().div_ceil(DETACHING).max(1);
+    let mut links = links.into_iter();
+    thread::scope(|scope| {
+        loop {
+            let chunk: Vec<Link> = links.by_ref().take(each).collect();
+            if chunk.is_empty() {
+                break;
+            }
+            // A thread that cannot be started drops its chunk here, one after another.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
+        }
+    });
+}
+
+/// Removes the probes of ended processes while others are traced. At once, because a call of a probed function passes the
+/// probes of every process.
+#[derive(Debug, Default)]
+pub(crate) struct Removal(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    links: VecDeque<Link>,
+    threads: usize,
+    /// Those of them that wait for links.
+    idle: usize,
+    has_ended: bool,
+}
+
+impl Removal {
+    /// Has links closed.
+    pub(crate) fn add(&self, links: Vec<Link>) {
+        let added = links.len();
+        let mut queue = self.0.lock();
+        queue.links.extend(links);
+        let wanted = queue.links.len().saturating_sub(queue.idle);
+        for _ in 0..wanted.min(DETACHING - queue.threads) {
+            let shared = Arc::clone(&self.0);
+            // Links for which no thread can be started are closed by the next ones.
+            if thread::Builder::new().spawn(move || shared.work()).is_err() {
+                break;
+            }
+            queue.threads += 1;
+        }
+        drop(queue);
+        (0..added).for_each(|_| self.0.changed.notify_one());
+    }
+
+    /// The links that are not yet being closed.
+    pub(crate) fn end(&self) -> Vec<Link> {
+        let mut queue = self.0.lock();
+        queue.has_ended = true;
+        self.0.changed.notify_all();
+        queue.links.drain(..).collect()
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        drop(self.end());
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut queue = self.lock();
+        while !queue.has_ended {
+            if let Some(link) = queue.links.pop_front() {
+                drop(queue);
+                drop(link);
+                queue = self.lock();
+            } else {
+                queue.idle += 1;
+                queue = self
+                    .changed
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
