@@ -19,12 +19,14 @@ mod ring;
 pub(crate) mod rows;
 mod semaphore;
 mod stops;
+mod taken;
 mod tracefs;
 mod tracer;
 
-pub(crate) use attach::{Link, detach};
+pub(crate) use attach::{Attached, Link, detach};
 pub(crate) use awaited::AwaitedCalls;
 pub(crate) use error::TracerError;
 pub(crate) use ring::Ring;
 pub(crate) use stops::OpenStopMaps;
+pub(crate) use taken::other_tracer;
 pub(crate) use tracer::{Losses, Options, RING_BYTES, Tracer};
