@@ -19,6 +19,7 @@ mod setup;
 mod soak;
 mod test;
 mod torch;
+mod undisturbed;
 mod verdicts;
 mod verifier;
 mod vm;
@@ -98,6 +99,8 @@ enum Task {
     TestGpu(torch::GpuOptions),
     /// Record many short processes for a long time and judge memory, file and report (slow; as root)
     Soak(soak::Options),
+    /// Run test suites of other projects untraced and traced, and compare each result (slow; as root)
+    Undisturbed(undisturbed::Options),
     /// Run the decoders of `memtrace holders` on millions of slightly damaged memory images (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Task::TestTorch(options) => torch::run(&options),
         Task::TestGpu(options) => torch::run_on_gpu(&options),
         Task::Soak(options) => soak::run(&options),
+        Task::Undisturbed(options) => undisturbed::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
     };
