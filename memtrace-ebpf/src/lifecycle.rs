@@ -44,7 +44,7 @@ const BPF_NOEXIST: u64 = 1;
 // Flags of clone(2) (include/uapi/linux/sched.h).
 const CLONE_VM: u64 = 0x100;
 const CLONE_THREAD: u64 = 0x1_0000;
-/// Set for the kernel's own threads, of io_uring for example.
+/// Set for the kernel's own threads, of io_uring for example, and by programs that examine themselves.
 const CLONE_UNTRACED: u64 = 0x80_0000;
 
 /// `task_newtask(task, clone_flags)`: a thread or process was made, in the parent's context, before
@@ -72,6 +72,11 @@ fn forked<C: EbpfContext>(context: &C, tid: u32, clone_flags: u64) -> Option<()>
             count_thread(caller.tgid);
         }
         return None;
+    }
+    // A child that escapes every tracer is about to be one itself: LeakSanitizer, Breakpad and gperftools make one to
+    // inspect their own threads. The holder gives way before the program learns of its child.
+    if clone_flags & CLONE_UNTRACED != 0 && is_held() && !stop_for_holder() {
+        lost(Reason::StopFailed);
     }
     if loaded(&SETTINGS.follow) == 0 {
         return None;

@@ -6,6 +6,7 @@ use memtrace_tests::{
     descendants::Descendants,
     record::{Record, command, report},
     running::Running,
+    targets,
     terminal::{self, CTRL_C, CTRL_Z, Terminal},
     undisturbed::{
         Case,
@@ -68,6 +69,8 @@ undisturbed! {
     gdb_before: "gdb_first.sh", BOTH, 1, "one\ntarget 3\ngdb 0\nexited with code 03\n0\n", gaps;
     strace_after: "strace_second.sh", BOTH, 1, "one\ntarget 3\nstrace 0\n1\n0\n", gaps;
     gdb_after: "gdb_second.sh", BOTH, 1, "one\ntarget 3\ngdb 0\nexited with code 03\n0\n", gaps;
+    sanitizers: "sanitized.sh", BOTH, 0, "leak, 0 threads: 7\nDirect leak of 5000 byte(s) in 50 object(s) allocated from:\nSUMMARY: LeakSanitizer: 5000 byte(s) leaked in 50 allocation(s).\nleak, 3 threads: 7\nDirect leak of 5000 byte(s) in 50 object(s) allocated from:\nSUMMARY: LeakSanitizer: 5000 byte(s) leaked in 50 allocation(s).\naddress, 0 threads: 7\nDirect leak of 5000 byte(s) in 50 object(s) allocated from:\nSUMMARY: AddressSanitizer: 5000 byte(s) leaked in 50 allocation(s).\naddress, 3 threads: 7\nDirect leak of 5000 byte(s) in 50 object(s) allocated from:\nSUMMARY: AddressSanitizer: 5000 byte(s) leaked in 50 allocation(s).\n", gaps;
+    own_tracer: "own_tracer.c", BOTH, 0, "traced 20 times of 20, interrupted 0\n", gaps;
     traceme: "traceme.c", BOTH, 0, "stopped by Stopped (signal)\nstopped by Trace/breakpoint trap\nchild 3 after 2 stops\nitself 0\n", gaps;
 
     // Privilege and confinement.
@@ -190,4 +193,21 @@ fn interactive_shell_launched() {
     end(shell);
     report(&file).expect_followed();
     descendants.expect_none();
+}
+
+/// Its blocks are counted, also after LeakSanitizer has taken the threads over.
+#[test]
+fn leak_checked() {
+    let bench = Bench::new();
+    let checked = targets::leak_checked("undisturbed/sanitized.c");
+    let file = bench.path("checked.mtr");
+    let mut memtrace = command(["record", "-o"]);
+    memtrace.arg(&file).arg("--").arg(checked).arg("3");
+    let finished = Running::start(&mut memtrace).wait().expect_code(23);
+    assert!(!finished.stderr.contains("refused"), "{finished:#?}");
+    let report = report(&file);
+    report.expect_followed();
+    let heap = report.sites.iter().filter(|site| site.layer == "heap");
+    let leaks = heap.filter(|site| (site.counts.live_count, site.counts.live_bytes) == (50, 5000));
+    assert_eq!(leaks.count(), 1, "{:#?}", report.sites);
 }

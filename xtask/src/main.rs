@@ -21,6 +21,7 @@ mod soak;
 mod stress;
 mod test;
 mod torch;
+mod undisturbed;
 mod verdicts;
 mod verifier;
 mod vm;
@@ -107,6 +108,8 @@ enum Task {
     },
     /// Set and remove probes on all sides for a long time, on kernels in virtual machines (slow; as root)
     Stress(stress::Options),
+    /// Run test suites of other projects untraced and traced, and compare each result (slow; as root)
+    Undisturbed(undisturbed::Options),
     /// Run readers of other people's data on millions of damaged inputs (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         Task::Soak(options) => soak::run(&options),
         Task::Attack { filter } => attack::run(filter.as_deref()),
         Task::Stress(options) => stress::run(&options),
+        Task::Undisturbed(options) => undisturbed::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Bench(options) => bench::run(&options),
     };

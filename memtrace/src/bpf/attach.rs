@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fs, iter,
+    fs, io, iter,
     num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
@@ -25,6 +25,7 @@ use super::{
     maps::descriptor,
     multi::{self, Ends, MultiError},
     raw, semaphore,
+    taken::{Taken, attach_around},
     tracer::Options,
     warmth::Warmth,
 };
@@ -43,8 +44,22 @@ pub(crate) enum Link {
     Tracepoint(TracePointLink),
 }
 
+/// The probes of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Attached {
+    pub(crate) links: Vec<Link>,
+    /// Offsets without a probe, because another tracer's excludes it. Each is reported once in a recording.
+    pub(crate) taken: Vec<u64>,
+}
+
+/// The way of attaching uprobes, and the places that are not to be had.
+pub(super) struct Attacher {
+    pub(super) way: Way,
+    taken: Taken,
+}
+
 /// The way of attaching uprobes.
-pub(super) enum Attacher {
+pub(super) enum Way {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
         /// In the order of their names; those of devices are loaded when one is probed.
@@ -169,10 +184,13 @@ impl Programs {
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
         let names = self.names;
-        self.load_multi().unwrap_or(Attacher::Perf(names))
+        Attacher {
+            way: self.load_multi().unwrap_or(Way::Perf(names)),
+            taken: Taken::default(),
+        }
     }
 
-    fn load_multi(self) -> Option<Attacher> {
+    fn load_multi(self) -> Option<Way> {
         let prepared = self.multi?;
         prepared.try_links().map_or_else(not_multi, Some)?;
         let first = names_but_devices(&self.names);
@@ -188,7 +206,7 @@ impl Programs {
         programs.splice(DEVICE.start..DEVICE.start, DEVICE.map(|_| None));
         let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
         let session = session.and_then(|program| program.inspect_err(failed).ok());
-        Some(Attacher::Multi {
+        Some(Way::Multi {
             programs,
             session: session.map(|program| Session {
                 program,
@@ -292,7 +310,7 @@ impl OwnPrograms {
 impl Attacher {
     /// Loads the programs that [`Programs::load`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
-        let Attacher::Perf(programs) = self else {
+        let Way::Perf(programs) = &self.way else {
             return Ok(());
         };
         for &program in programs.iter().chain(&PLAIN) {
@@ -306,13 +324,13 @@ impl Attacher {
 
     /// The programs of multi links.
     pub(super) fn of_multi_links(&self) -> Vec<&OwnedFd> {
-        let Attacher::Multi {
+        let Way::Multi {
             programs,
             session,
             plain,
             own,
             ..
-        } = self
+        } = &self.way
         else {
             return Vec::new();
         };
@@ -326,7 +344,7 @@ impl Attacher {
     /// # Errors
     /// The kernel refuses one.
     pub(super) fn load_rest(&mut self) -> Result<(), TracerError> {
-        let Attacher::Multi { programs, own, .. } = self else {
+        let Way::Multi { programs, own, .. } = &mut self.way else {
             return Ok(());
         };
         own.complete(programs, DEVICE)
@@ -341,25 +359,30 @@ impl Attacher {
         tgid: u32,
         file: &fs::File,
         probes: &[Probe],
-    ) -> Result<Vec<Link>, TracerError> {
+    ) -> Result<Attached, TracerError> {
         // The path of our descriptor leads to the very inode, whatever its name means in any mount
         // namespace.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (mut allocating, releasing): (Vec<&Probe>, Vec<&Probe>) =
             probes.iter().partition(|probe| probe.needs_return);
-        match self {
-            Attacher::Multi {
+        let taken = self.taken.of(file);
+        let known = taken.clone();
+        let mut links = Vec::new();
+        match &mut self.way {
+            Way::Multi {
                 programs,
                 session,
                 own,
                 warmth,
                 ..
             } => {
-                let mut links = Vec::new();
                 let mut attach = |program: &OwnedFd, probes: &[&Probe], ends| {
-                    let link = multi::attach(program, tgid, &path, probes, ends)
-                        .map_err(|source| TracerError::Uprobes { tgid, source })?;
-                    links.push(Link::Multi(link));
+                    let mut attach = |probes: &[&Probe]| {
+                        multi::attach(program, tgid, &path, probes, ends)
+                            .map(Link::Multi)
+                            .map_err(|source| TracerError::Uprobes { tgid, source })
+                    };
+                    links.extend(attach_around(probes, taken, &mut attach)?);
                     Ok::<_, TracerError>(())
                 };
                 let ends = |probe| [false, true].map(|at_return| program_of(probe, at_return));
@@ -405,23 +428,26 @@ impl Attacher {
                 if let Some(warmth) = warmth {
                     warmth.keep();
                 }
-                Ok(links)
             }
-            Attacher::Perf(programs) => {
-                let mut links = Vec::with_capacity(probes.len() * 2);
-                for probe in releasing {
-                    let entry = programs[program_of(probe, false)];
-                    links.push(attach_one(ebpf, entry, tgid, &path, probe)?);
+            Way::Perf(programs) => {
+                let ends = |probe| [true, false].map(|at_return| (probe, at_return));
+                let releasing = releasing.into_iter().map(|probe| (probe, false));
+                for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
+                    let program = programs[program_of(probe, at_return)];
+                    let mut attach = |_: &[&Probe]| attach_one(ebpf, program, tgid, &path, probe);
+                    links.extend(attach_around(&[probe], taken, &mut attach)?);
                 }
-                for probe in allocating {
-                    for at_return in [true, false] {
-                        let program = programs[program_of(probe, at_return)];
-                        links.push(attach_one(ebpf, program, tgid, &path, probe)?);
-                    }
-                }
-                Ok(links)
             }
         }
+        if links.is_empty() && !probes.is_empty() {
+            // The file itself is the reason.
+            let source = io::Error::from_raw_os_error(libc::EINVAL);
+            return Err(TracerError::Uprobes { tgid, source });
+        }
+        Ok(Attached {
+            links,
+            taken: taken.difference(&known).copied().collect(),
+        })
     }
 
     /// Attaches a program to offsets of the file, open at `file`, in one process.
@@ -434,13 +460,13 @@ impl Attacher {
         offsets: &[u64],
     ) -> Result<Vec<Link>, TracerError> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        match self {
-            Attacher::Multi { plain, .. } => {
+        match &self.way {
+            Way::Multi { plain, .. } => {
                 let link = multi::attach_plain(&plain[program as usize], tgid, &path, offsets)
                     .map_err(|source| TracerError::Uprobes { tgid, source })?;
                 Ok(vec![Link::Multi(link)])
             }
-            Attacher::Perf(_) => {
+            Way::Perf(_) => {
                 let name = PLAIN[program as usize];
                 let uprobe = uprobe(ebpf, name)?;
                 offsets

@@ -2,8 +2,10 @@
 
 use std::{
     env,
+    error::Error,
     fs::OpenOptions,
     io::{self, Write},
+    iter,
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
 };
@@ -66,6 +68,16 @@ pub(crate) enum TracerError {
 }
 
 impl TracerError {
+    /// Whether the cause is this error number.
+    pub(super) fn is(&self, errno: i32) -> bool {
+        let first: &dyn Error = self;
+        let mut causes = iter::successors(Some(first), |&error| error.source());
+        causes.any(|error| {
+            let error = error.downcast_ref::<io::Error>();
+            error.and_then(io::Error::raw_os_error) == Some(errno)
+        })
+    }
+
     /// A program could not be loaded. The verifier's log is written to a file.
     pub(super) fn program(program: &'static str, source: ProgramError) -> Self {
         let ProgramError::LoadError { verifier_log, .. } = &source else {

@@ -20,14 +20,16 @@ mod ring;
 pub(crate) mod rows;
 mod semaphore;
 mod stops;
+mod taken;
 mod tracefs;
 mod tracer;
 mod warmth;
 
-pub(crate) use attach::Link;
+pub(crate) use attach::{Attached, Link};
 pub(crate) use awaited::AwaitedCalls;
 pub(crate) use error::TracerError;
 pub(crate) use removal::{Removal, detach};
 pub(crate) use ring::Ring;
 pub(crate) use stops::OpenStopMaps;
+pub(crate) use taken::other_tracer;
 pub(crate) use tracer::{Losses, Options, RING_BYTES, Tracer};

@@ -33,13 +33,17 @@ pub(super) fn run(program: BorrowedFd<'_>, context: &[u64]) -> io::Result<()> {
     run.prog_fd = program.as_raw_fd().cast_unsigned();
     run.ctx_in = context.as_ptr() as u64;
     run.ctx_size_in = size_of_val(context) as u32;
-    // The kernel writes the program's result into `attr`.
-    issue(bpf_cmd::BPF_PROG_TEST_RUN, &raw mut attr).map(drop)
+    query(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr)
 }
 
 /// Issues a bpf(2) command that only reads `attr`; the result depends on the command.
 pub(super) fn call(command: bpf_cmd, attr: &bpf_attr) -> io::Result<i32> {
     issue(command, std::ptr::from_ref(attr).cast_mut())
+}
+
+/// Issues a bpf(2) command that writes its answer into `attr`.
+pub(super) fn query(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<()> {
+    issue(command, attr).map(drop)
 }
 
 /// Issues a bpf(2) command. `attr` must be writable if the command writes to it.

@@ -26,7 +26,7 @@ use memtrace_common::{
 
 use super::{
     abi,
-    attach::{Attacher, Link, Plain, Programs},
+    attach::{Attached, Attacher, Link, Plain, Programs, Way},
     btf,
     changes::Changes,
     code_maps::CodeMaps,
@@ -360,7 +360,7 @@ impl Tracer {
 
     /// Whether one link holds all probes of a file (Linux 6.10).
     pub(crate) fn has_multi_links(&self) -> bool {
-        matches!(self.attacher, Attacher::Multi { .. })
+        matches!(self.attacher.way, Way::Multi { .. })
     }
 
     /// Loads the programs that are otherwise loaded when something needs them.
@@ -371,8 +371,8 @@ impl Tracer {
     /// Whether one program serves both ends of glibc's malloc (Linux 6.13).
     pub(crate) fn has_sessions(&self) -> bool {
         matches!(
-            self.attacher,
-            Attacher::Multi {
+            self.attacher.way,
+            Way::Multi {
                 session: Some(_),
                 ..
             }
@@ -442,7 +442,7 @@ impl Tracer {
         tgid: u32,
         file: &fs::File,
         probes: &[Probe],
-    ) -> Result<Vec<Link>, TracerError> {
+    ) -> Result<Attached, TracerError> {
         self.attacher.attach(&mut self.ebpf, tgid, file, probes)
     }
 

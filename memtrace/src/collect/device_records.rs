@@ -15,9 +15,10 @@ use super::{
     sink::Message,
 };
 use crate::{
+    bpf::{self, Attached},
     event::{Action, CacheReport, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId},
     frames::caching,
-    probes::device_libraries,
+    probes::{Probe, device_libraries},
     process::memory,
     recording::{Fact, Origin, capacity_of},
 };
@@ -259,17 +260,24 @@ impl Collector {
         self.processes.which(|process| process.probed)
     }
 
-    pub(super) fn attach_to(
-        &mut self,
-        tgid: u32,
-        index: ModuleIndex,
-        probes: &[crate::probes::Probe],
-    ) {
+    pub(super) fn attach_to(&mut self, tgid: u32, index: ModuleIndex, probes: &[Probe]) {
         let module = self.modules.get(index);
         match self.kernel.attach(tgid, &module.file.file, probes) {
-            Ok(links) => {
+            Ok(Attached { links, taken }) => {
                 if let Some(process) = self.processes.get_mut(tgid) {
                     process.links.extend(links);
+                }
+                let is_taken = |probe: &&Probe| taken.contains(&probe.file_offset);
+                for probe in probes.iter().filter(is_taken) {
+                    let by = bpf::other_tracer(probe.file_offset);
+                    let by = by.as_deref().unwrap_or("another tracer");
+                    tracing::warn!(
+                        "`{}` of `{}` is not recorded: {by} probes it in a way that excludes every other tracer \
+                         (ref_ctr_offset); end that one, and record again",
+                        probe.symbol,
+                        self.modules.get(index).file.path.display()
+                    );
+                    self.lost(Reason::AttachFailed);
                 }
             }
             // One that has ended meanwhile needs no probes.

@@ -18,7 +18,7 @@ impl Collector {
         let obstacle = if module.hides_unwinding {
             Some("its C++ runtime has no symbols".to_owned())
         } else if !self.is_held(tgid) {
-            Some("memtrace does not hold the process (`--no-stop`, another debugger, or its helper is gone)".to_owned())
+            Some("memtrace does not hold the process (`--no-stop`, another tracer, or its helper is gone)".to_owned())
         } else {
             let passes = self.let_exceptions_pass(tgid);
             passes.err().map(|error| error.to_string())

@@ -93,8 +93,15 @@ impl Collector {
             .retain(|waiting| waiting.life.header.tgid != tgid);
     }
 
-    /// Another process wants to trace one of ours, and was refused.
+    /// Another process wants to trace one of ours, and was refused if the holder has it still.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
+        if !self
+            .holder
+            .as_ref()
+            .is_some_and(|holder| holder.traces(tgid))
+        {
+            return;
+        }
         let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };

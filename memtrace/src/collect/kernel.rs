@@ -13,7 +13,7 @@ use memtrace_common::{
 
 use super::tables::Loader;
 use crate::{
-    bpf::{Link, Losses, Tracer, TracerError, code_maps::CodeError},
+    bpf::{Attached, Link, Losses, Tracer, TracerError, code_maps::CodeError},
     probes::Probe,
 };
 
@@ -50,12 +50,8 @@ pub(super) trait Kernel {
     fn traces(&self, tgid: u32) -> bool;
 
     /// Attaches the probes of one file, open at `file`, in one process.
-    fn attach(
-        &mut self,
-        tgid: u32,
-        file: &File,
-        probes: &[Probe],
-    ) -> Result<Vec<Link>, TracerError>;
+    fn attach(&mut self, tgid: u32, file: &File, probes: &[Probe])
+    -> Result<Attached, TracerError>;
 
     /// Lets C++ exceptions of one process pass return probes: `offsets` of the file, open at
     /// `file`, are where unwinding begins.
@@ -172,7 +168,7 @@ impl Kernel for Tracer {
         tgid: u32,
         file: &File,
         probes: &[Probe],
-    ) -> Result<Vec<Link>, TracerError> {
+    ) -> Result<Attached, TracerError> {
         self.attach(tgid, file, probes)
     }
 

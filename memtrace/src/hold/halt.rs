@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::process::{interrupted, ptrace};
+use crate::process::interrupted;
 
 /// No process is stopped for longer than this, whatever the collector does.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -33,9 +33,7 @@ impl Halts {
         if !self.since.contains_key(&tgid) {
             return false;
         }
-        if let Ok(registers) = ptrace::registers(tid) {
-            interrupted::repeat(tid, registers);
-        }
+        interrupted::hide(tid);
         self.kept.insert(tid, (tgid, signal));
         true
     }

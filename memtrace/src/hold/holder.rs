@@ -49,6 +49,9 @@ pub(crate) trait Hold {
     /// The holder is gone: the kernel has let every thread go.
     fn let_continue(&mut self, tid: u32) -> Result<(), HoldError>;
 
+    /// Whether it traces a process at this moment.
+    fn traces(&self, tgid: u32) -> bool;
+
     /// Releases a process to another tracer. Its threads run on.
     ///
     /// # Errors
@@ -198,6 +201,10 @@ impl Hold for Holder {
     fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
         self.send(Request::Continue { tid })
             .map_err(HoldError::Gone)
+    }
+
+    fn traces(&self, tgid: u32) -> bool {
+        tasks::tracer_of(tgid) == Some(self.pid())
     }
 
     fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     helper,
     process::{
+        interrupted,
         ptrace::{self, Call, Status},
         tasks,
     },
@@ -35,6 +36,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(10);
 /// No thread waits longer than this, whatever the collector does.
 const LONGEST: Duration = Duration::from_secs(5);
+/// Another tracer waits no longer than this: a thread that waits for its vfork child cannot be left.
+const GIVING_WAY: Duration = Duration::from_secs(1);
 /// At the end, how long to wait for stops that were on their way.
 const LAST_STOPS: Duration = Duration::from_millis(100);
 /// While so many threads wait for the collector, threads that make further ones wait too: a storm goes no faster than the
@@ -52,9 +55,10 @@ struct Thread {
     leaving: bool,
 }
 
-/// A process that is in the way of a call of ptrace.
+/// A process that another tracer is to have, after this call of a thread.
 struct Wanted {
     tgid: u32,
+    call: Call,
     since: Instant,
 }
 
@@ -76,8 +80,8 @@ struct Process<S> {
     allowed: HashSet<u32>,
     /// Threads that continued before the collector's release, which is yet to come.
     early: HashSet<u32>,
-    /// Threads that repeat their call of ptrace once a process has been left.
-    repeating: HashMap<u32, Wanted>,
+    /// Threads that wait until a process has been left.
+    wanting: HashMap<u32, Wanted>,
     halts: Halts,
     /// State at the last check.
     collector_state: State,
@@ -104,7 +108,7 @@ pub(crate) fn run(stops: impl Stops, with_children: bool) -> io::Result<()> {
         makers: VecDeque::new(),
         allowed: HashSet::new(),
         early: HashSet::new(),
-        repeating: HashMap::new(),
+        wanting: HashMap::new(),
         halts: Halts::default(),
         collector_state: State::AtWork,
     };
@@ -241,7 +245,9 @@ impl<S: Stops> Process<S> {
                 let mut thread = Thread::of(tgid);
                 // A process that clone made without notifying its parent of its end; it is left
                 // out.
-                thread.leaving = tgid == tid && !self.with_children && status != Status::Exec;
+                let is_foreign = tgid == tid && !self.with_children && status != Status::Exec;
+                let is_wanted = self.wanting.values().any(|wanted| wanted.tgid == tgid);
+                thread.leaving = is_foreign || is_wanted;
                 self.threads.insert(tid, thread);
             }
             self.stopped(tid, status);
@@ -265,6 +271,9 @@ impl<S: Stops> Process<S> {
         if is_leaving {
             // It may be marked, but is not kept.
             self.stops.take(tid);
+            if status == Status::Trap {
+                interrupted::hide(tid);
+            }
             self.detach(tid, signal);
             return;
         }
@@ -333,19 +342,19 @@ impl<S: Stops> Process<S> {
 
     /// If a thread waits, the time until the next check whether it may continue.
     fn next_look(&self) -> Option<Duration> {
-        let is_idle = self.held.is_empty() && self.repeating.is_empty() && self.halts.is_empty();
+        let is_idle = self.held.is_empty() && self.wanting.is_empty() && self.halts.is_empty();
         (!is_idle).then_some(LOOK)
     }
 
     /// Lets those go that wait for a collector which is not at work, or wait too long.
     fn look(&mut self) {
         let stuck: Vec<u32> = self
-            .repeating
+            .wanting
             .iter()
-            .filter_map(|(&tid, wanted)| (wanted.since.elapsed() >= LAST_STOPS).then_some(tid))
+            .filter_map(|(&tid, wanted)| (wanted.since.elapsed() >= GIVING_WAY).then_some(tid))
             .collect();
         for tid in stuck {
-            self.repeating.remove(&tid);
+            self.wanting.remove(&tid);
             self.resume(tid, 0);
         }
         if !self.halts.is_empty() {
@@ -374,7 +383,7 @@ impl<S: Stops> Process<S> {
     }
 
     /// A thread that was sent SIGSTOP by the kernel side without a mark is about to be unwound by an
-    /// exception, or calls ptrace.
+    /// exception, or calls ptrace, or has made a tracer.
     fn serve(&mut self, tid: u32) {
         let Some(unwinding) = self.stops.take_returns(tid) else {
             return self.give_way(tid);
@@ -388,40 +397,37 @@ impl<S: Stops> Process<S> {
 
     /// The tracer that blocks a call of ptrace has to leave, then the thread repeats the call.
     fn give_way(&mut self, tid: u32) {
-        let Some(wanted) = ptrace::refused_call(tid).and_then(|call| self.wanted(tid, call)) else {
+        let call = ptrace::tracing_call(tid);
+        let Some((call, tgid)) = call.and_then(|call| Some((call, self.wanted(tid, call)?))) else {
             self.resume(tid, 0);
             return;
         };
         let since = Instant::now();
-        self.repeating.insert(
-            tid,
-            Wanted {
-                tgid: wanted,
-                since,
-            },
-        );
-        self.leave(wanted);
+        self.wanting.insert(tid, Wanted { tgid, call, since });
+        self.leave(tgid);
     }
 
-    /// The process, traced by this one, that a call of ptrace is about.
+    /// The process, traced by this one, that is to have another tracer.
     fn wanted(&self, caller: u32, call: Call) -> Option<u32> {
-        if call.request == libc::PTRACE_TRACEME as u64 {
-            return Some(self.threads.get(&caller)?.tgid);
-        }
+        const TRACEME: u64 = libc::PTRACE_TRACEME as u64;
+        let wanted = match call {
+            Call::Refused { request, pid } if request != TRACEME => pid,
+            _ => return Some(self.threads.get(&caller)?.tgid),
+        };
         let namespace = tasks::namespace_of(caller);
         let is_meant = |tid: u32| {
-            tid == call.pid && namespace == tasks::namespace_of(std::process::id())
-                || tasks::own_number_of(tid) == Some(call.pid)
+            tid == wanted && namespace == tasks::namespace_of(std::process::id())
+                || tasks::own_number_of(tid) == Some(wanted)
                     && tasks::namespace_of(tid) == namespace
         };
-        let tid = match self.threads.contains_key(&call.pid) && is_meant(call.pid) {
-            true => call.pid,
+        let tid = match self.threads.contains_key(&wanted) && is_meant(wanted) {
+            true => wanted,
             false => self.threads.keys().copied().find(|&tid| is_meant(tid))?,
         };
         Some(self.threads.get(&tid)?.tgid)
     }
 
-    /// Releases a process. Running threads have to stop for it, which interrupts their waiting.
+    /// Releases a process. Running threads have to stop for it.
     fn leave(&mut self, tgid: u32) {
         self.go_on(tgid);
         let mut stopped = Vec::new();
@@ -447,17 +453,15 @@ impl<S: Stops> Process<S> {
         let Some(tgid) = self.threads.get(&tid).map(|thread| thread.tgid) else {
             return;
         };
-        if self
-            .repeating
-            .get(&tid)
-            .is_some_and(|wanted| wanted.tgid == tgid)
-        {
+        if let Some(wanted) = self.wanting.get(&tid).filter(|wanted| wanted.tgid == tgid) {
             // It asks for its own process to be released, and is the last to go.
             let others = |(&other, thread): (&u32, &Thread)| other != tid && thread.tgid == tgid;
             if self.threads.iter().any(others) {
                 return;
             }
-            let _ = ptrace::repeat_call(tid);
+            if wanted.call != Call::Cloned {
+                let _ = ptrace::repeat_call(tid);
+            }
         }
         let _ = ptrace::detach(tid, signal);
         self.forget(tid);
@@ -475,7 +479,7 @@ impl<S: Stops> Process<S> {
             (Some(last), None) => {
                 // It may be the one waiting for the others to be left.
                 if self
-                    .repeating
+                    .wanting
                     .get(&last)
                     .is_some_and(|wanted| wanted.tgid == tgid)
                 {
@@ -486,12 +490,12 @@ impl<S: Stops> Process<S> {
             _ => return,
         }
         let callers: Vec<u32> = self
-            .repeating
+            .wanting
             .iter()
             .filter_map(|(&tid, wanted)| (wanted.tgid == tgid).then_some(tid))
             .collect();
         for tid in callers {
-            self.repeating.remove(&tid);
+            self.wanting.remove(&tid);
             let _ = ptrace::repeat_call(tid);
             self.resume(tid, 0);
         }
@@ -511,7 +515,7 @@ impl<S: Stops> Process<S> {
         self.held.remove(&tid);
         self.allowed.remove(&tid);
         self.early.remove(&tid);
-        self.repeating.remove(&tid);
+        self.wanting.remove(&tid);
         self.makers.retain(|&maker| maker != tid);
         self.halts.forget(tid);
     }

@@ -47,10 +47,21 @@ pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
     drop_forwarders(elf, &mut places);
+    if is_sanitizer(elf) {
+        for place in places.values_mut() {
+            place.chosen.function.may_throw = false;
+        }
+    }
     let mut probes: Vec<Probe> = places.into_values().map(|place| place.probe(elf)).collect();
     probes.sort_by_key(|probe| (!probe.needs_return, probe.entry_offset));
     probes.extend(usdt::probes(elf));
     probes
+}
+
+/// Whether the file has the runtime of a sanitizer, whose operators end the process where others throw.
+fn is_sanitizer(elf: &Elf<'_>) -> bool {
+    let mut functions = elf.functions();
+    functions.any(|symbol| symbol.name == "__sanitizer_set_report_fd")
 }
 
 /// A symbol that matches a row, and the rank of its name.

@@ -28,6 +28,13 @@ const RETURN_EINTR: [libc::c_long; 19] = [
     libc::SYS_write,
 ];
 
+/// Hides the stop of a thread from its program.
+pub(crate) fn hide(tid: u32) {
+    if let Ok(registers) = ptrace::registers(tid) {
+        repeat(tid, registers);
+    }
+}
+
 /// Makes a stopped thread with these registers repeat such a call when it continues.
 pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
     if is_interrupted(&registers) {

@@ -173,25 +173,31 @@ pub(crate) fn is_from_kernel(tid: u32) -> bool {
     request(libc::PTRACE_GETSIGINFO, tid, 0, place).is_ok() && info.si_code == libc::SI_KERNEL
 }
 
-/// A call of ptrace that the thread has just made.
+/// A system call after which a process is to have another tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) request: u64,
-    /// As in the thread's pid namespace.
-    pub(crate) pid: u32,
+pub(crate) enum Call {
+    /// ptrace, which was refused.
+    Refused {
+        request: u64,
+        /// As in the thread's pid namespace.
+        pid: u32,
+    },
+    /// The thread has made a child that nobody traces, which is going to trace its parent.
+    Cloned,
 }
 
-/// The call of ptrace that a thread, stopped at its return, was refused.
-pub(crate) fn refused_call(tid: u32) -> Option<Call> {
+/// The call at whose return a thread is stopped, if it is one of those.
+pub(crate) fn tracing_call(tid: u32) -> Option<Call> {
     let registers = registers(tid).ok()?;
     let call = arch::SystemCall::made(&registers);
-    let is_refused =
-        call.number == libc::SYS_ptrace as u64 && call.result == -i64::from(libc::EPERM);
+    let is = |number: c_long| call.number == number.cast_unsigned();
     let [request, pid] = call.arguments;
-    is_refused.then_some(Call {
-        request,
-        pid: pid as u32,
-    })
+    if is(libc::SYS_ptrace) && call.result == -i64::from(libc::EPERM) {
+        let pid = pid as u32;
+        return Some(Call::Refused { request, pid });
+    }
+    let has_cloned = (is(libc::SYS_clone) || is(libc::SYS_clone3)) && call.result > 0;
+    has_cloned.then_some(Call::Cloned)
 }
 
 /// Has a thread, stopped at the return of a system call, make that call again.

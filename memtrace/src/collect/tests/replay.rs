@@ -29,7 +29,7 @@ use super::super::{
 };
 use crate::{
     bpf::{
-        Link, Losses, TracerError,
+        Attached, Link, Losses, TracerError,
         code_maps::CodeError,
         decode::{self, Record},
         rows::RowsError,
@@ -161,6 +161,10 @@ impl Hold for Noting {
         Ok(())
     }
 
+    fn traces(&self, _: u32) -> bool {
+        true
+    }
+
     fn leave(&mut self, _: u32) -> Result<(), HoldError> {
         Ok(())
     }
@@ -207,9 +211,9 @@ impl Kernel for Captured {
         self.asked.borrow().traced.contains(&tgid)
     }
 
-    fn attach(&mut self, tgid: u32, _: &File, probes: &[Probe]) -> Result<Vec<Link>, TracerError> {
+    fn attach(&mut self, tgid: u32, _: &File, probes: &[Probe]) -> Result<Attached, TracerError> {
         self.asked.borrow_mut().attached.push((tgid, probes.len()));
-        Ok(Vec::new())
+        Ok(Attached::default())
     }
 
     fn attach_unwinding(&mut self, _: u32, _: &File, _: &[u64]) -> Result<Vec<Link>, TracerError> {
