@@ -132,24 +132,27 @@ impl Ending {
         lock(&self.shared.0).asked.is_some()
     }
 
-    /// Until when the search for holders may go on; `None` without a signal. To be asked again and again.
-    pub(super) fn search_until(&self) -> Option<Instant> {
-        self.until(SEARCH)
+    /// Whether the search for holders has to end. To be asked again and again.
+    pub(super) fn ends_search(&self) -> bool {
+        self.ends(SEARCH)
     }
 
-    /// The same for names of functions.
-    pub(super) fn names_until(&self) -> Option<Instant> {
-        self.until(NAMES)
+    /// The same for the wait for names of functions.
+    pub(super) fn ends_names(&self) -> bool {
+        self.ends(NAMES)
     }
 
-    fn until(&self, after: Duration) -> Option<Instant> {
+    fn ends(&self, after: Duration) -> bool {
         let state = lock(&self.shared.0);
-        let (_, asked) = state.asked?;
-        // A signal that comes during the search ends it.
-        Some(match state.stage {
+        let Some((_, asked)) = state.asked else {
+            return false;
+        };
+        let until = match state.stage {
+            // A signal that comes during the search ends it.
             Stage::Completing if asked > state.since => asked + (after - SEARCH),
             _ => state.since.max(asked) + after,
-        })
+        };
+        until <= Instant::now()
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

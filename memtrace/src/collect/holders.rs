@@ -1,7 +1,7 @@
 //! The holders of the blocks of growing sites: searched for at the end of a recording, in the memory of the processes
 //! that still run, once they are free of probes and tracers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{
     ending::Ending,
@@ -113,10 +113,7 @@ impl Released {
             return Some(looked);
         }
         progress.doing(DOING);
-        let is_over = || {
-            let until = ending.search_until();
-            until.is_some_and(|until| until <= Instant::now())
-        };
+        let is_over = || ending.ends_search();
         for of in chosen {
             let running = of.running;
             looked.is_cut_short = is_over();

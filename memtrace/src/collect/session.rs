@@ -19,7 +19,6 @@ use super::{
     capture::Capture,
     ending::{Ending, Stage},
     holders::{How, Looked},
-    interruption::Interruption,
     job,
     missing::Missing,
     pace::{Pace, Tick},
@@ -319,9 +318,7 @@ async fn record_now(
         ),
         None => "recording ended; writing the names of functions".to_owned(),
     });
-    let interruption = Interruption::begin();
-    let written = released.finish(ended_ns, &|| interruption.has_come());
-    drop(interruption);
+    let written = released.finish(ended_ns, &|| ending.ends_names());
     drop(progress);
     summary.is_urgent = ending.is_asked();
     drop(ending);
