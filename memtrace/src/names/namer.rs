@@ -335,6 +335,7 @@ impl Namer {
         if self.knows(subject) {
             return Ok(());
         }
+        let is_too_large = self.helper.as_ref().is_some_and(Helper::is_too_large);
         let request = Request::Module {
             module: key.0,
             path: module.path.clone(),
@@ -342,6 +343,9 @@ impl Namer {
             detail: module.detail.unwrap_or(Detail::Symbols),
         };
         let file = module.file.try_clone().map_err(|_| Failed::Over)?;
+        if is_too_large {
+            self.stop();
+        }
         self.send(subject, &request, Some(&file))?;
         match self.receive(subject)? {
             Answer::Module(wanted) => self.find(key, &wanted),
@@ -525,7 +529,7 @@ impl Namer {
                 tracing::warn!("functions will have no names: {failure}");
                 return Failed::Over;
             }
-            Failure::Died(_) | Failure::TooSlow => {
+            Failure::Died(_) | Failure::TooLarge | Failure::TooSlow => {
                 tracing::debug!("no names of {subject:?} ({is_alone}): {failure}");
             }
         }
