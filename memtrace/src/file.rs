@@ -18,13 +18,13 @@ pub(crate) const BUDGET: u64 = 256 << 20;
 
 /// Most that is read of one file, bytes. The largest tables of the largest programs (symbols, call frame
 /// information) take tens of MiB; a sparse file may claim any size.
-const MOST_READ: u64 = BUDGET / 2;
+const MOST_READ: u64 = BUDGET / 4 * 3;
 
 /// Read of every file, whatever is read of others, bytes: most need no more.
 const ALWAYS_READ: u64 = 4 << 20;
 
 /// What may still be read of all files beyond [`ALWAYS_READ`] each, bytes.
-static LEFT: AtomicU64 = AtomicU64::new(BUDGET / 2);
+static LEFT: AtomicU64 = AtomicU64::new(MOST_READ);
 
 /// Approximate overhead of a kept string, bytes.
 const STRING: u64 = 64;

@@ -1,7 +1,7 @@
 //! memtrace's end of the line to the process that reads symbols.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, ErrorKind},
     os::unix::net::UnixStream,
     process::Child,
@@ -10,9 +10,13 @@ use std::{
 };
 
 use super::line::{Answer, Line, Request};
+use crate::{file::BUDGET, process::page_size};
 
 /// How often a wait looks whether it is over.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// Most that may be resident, bytes: mapped files count, which its own limit of memory leaves out.
+const MOST_RESIDENT: u64 = BUDGET;
 
 /// How long an ended process may take to be gone.
 const REAPING: Duration = Duration::from_secs(1);
@@ -24,6 +28,8 @@ pub(super) enum Failure {
     NotStarted(#[source] io::Error),
     #[error("the process that reads symbols failed: {0}")]
     Died(#[source] io::Error),
+    #[error("the process that reads symbols takes too much memory")]
+    TooLarge,
     #[error("the process that reads symbols did not answer in time")]
     TooSlow,
     #[error("nobody waits for names any more")]
@@ -82,10 +88,24 @@ impl Helper {
             if is_over.load(Ordering::Relaxed) {
                 return Err(Failure::Over);
             }
+            if self.is_too_large() {
+                return Err(Failure::TooLarge);
+            }
             if begun.elapsed() >= patience {
                 return Err(Failure::TooSlow);
             }
         }
+    }
+}
+
+impl Helper {
+    pub(super) fn is_too_large(&self) -> bool {
+        let statm = |child: &Child| {
+            let text = fs::read_to_string(format!("/proc/{}/statm", child.id())).ok()?;
+            text.split(' ').nth(1)?.parse::<u64>().ok()
+        };
+        let pages = self.child.as_ref().and_then(statm);
+        pages.is_some_and(|pages| pages.saturating_mul(page_size()) > MOST_RESIDENT)
     }
 }
 

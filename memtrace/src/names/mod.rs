@@ -5,6 +5,7 @@
 mod helper;
 mod line;
 mod map_file;
+mod module;
 mod namer;
 mod opener;
 mod process;

@@ -5,11 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     path::Path,
-    sync::{
-        Arc,
-        atomic::AtomicBool,
-        mpsc::{Receiver, TryRecvError},
-    },
+    sync::{Arc, atomic::AtomicBool, mpsc::TryRecvError},
     time::{Duration, Instant},
 };
 
@@ -17,9 +13,10 @@ use super::{
     helper::{Failure, Helper, Spawn, spawn},
     line::{Answer, Named, Place, Request},
     map_file::MapFile,
+    module::{Module, Search},
 };
 use crate::{
-    frames::{Cause, Frame, FrameKind},
+    frames::{Cause, Frame},
     process_root::Root,
     symbolize::{
         Detail,
@@ -61,27 +58,6 @@ pub(crate) struct Namer {
     /// Time that failed requests may still take, or all if somebody waits for each.
     left: Duration,
     is_awaited: bool,
-}
-
-struct Module {
-    /// As its process sees it.
-    path: String,
-    file: File,
-    build_id: Option<String>,
-    /// `None`: it is not read any more.
-    detail: Option<Detail>,
-    search: Search,
-}
-
-/// The search for a debug file.
-enum Search {
-    /// In the process's root, too. So many of those that were found are not to be tried.
-    Open {
-        root: Option<Root>,
-        without: usize,
-    },
-    Fetching(Receiver<Option<File>>),
-    Over(Option<(File, Proof)>),
 }
 
 struct Map {
@@ -179,7 +155,11 @@ impl Namer {
             });
             match named {
                 Ok(()) => return true,
-                Err(Failed::Module) => self.reduce(key),
+                Err(Failed::Module) => {
+                    if let Some(module) = self.modules.get_mut(key.0 as usize) {
+                        module.reduce();
+                    }
+                }
                 Err(Failed::Other) => {}
                 Err(Failed::Over) => return false,
             }
@@ -355,6 +335,7 @@ impl Namer {
         if self.knows(subject) {
             return Ok(());
         }
+        let is_too_large = self.helper.as_ref().is_some_and(Helper::is_too_large);
         let request = Request::Module {
             module: key.0,
             path: module.path.clone(),
@@ -362,6 +343,9 @@ impl Namer {
             detail: module.detail.unwrap_or(Detail::Symbols),
         };
         let file = module.file.try_clone().map_err(|_| Failed::Over)?;
+        if is_too_large {
+            self.stop();
+        }
         self.send(subject, &request, Some(&file))?;
         match self.receive(subject)? {
             Answer::Module(wanted) => self.find(key, &wanted),
@@ -545,7 +529,7 @@ impl Namer {
                 tracing::warn!("functions will have no names: {failure}");
                 return Failed::Over;
             }
-            Failure::Died(_) | Failure::TooSlow => {
+            Failure::Died(_) | Failure::TooLarge | Failure::TooSlow => {
                 tracing::debug!("no names of {subject:?} ({is_alone}): {failure}");
             }
         }
@@ -556,15 +540,6 @@ impl Namer {
         match is_alone || matches!(failure, Failure::TooSlow) {
             true => Failed::Module,
             false => Failed::Other,
-        }
-    }
-
-    fn reduce(&mut self, key: ModuleKey) {
-        if let Some(module) = self.modules.get_mut(key.0 as usize) {
-            module.detail = match module.detail {
-                Some(Detail::Full) => Some(Detail::Symbols),
-                Some(Detail::Symbols) | None => None,
-            };
         }
     }
 
@@ -587,31 +562,6 @@ enum Failed {
     Other,
     /// Nothing.
     Over,
-}
-
-impl Module {
-    /// A place in a module that is not read.
-    fn given_up(&self, place: Place) -> Named {
-        let (file_offset, why) = match place {
-            Place::FileOffset(offset) => (Some(offset), Cause::NamesBudget.into()),
-            Place::VirtOffset(offset) => (None, Cause::NamesBudget.at(offset)),
-        };
-        let frame = Frame {
-            kind: FrameKind::Native,
-            function: None,
-            module: Some(self.path.clone()),
-            build_id: self.build_id.clone(),
-            file_offset,
-            file: None,
-            line: None,
-            inlined: false,
-            unresolved: Some(why),
-        };
-        Named {
-            frames: vec![frame],
-            is_cut: true,
-        }
-    }
 }
 
 #[cfg(test)]
