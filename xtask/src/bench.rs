@@ -7,6 +7,7 @@ pub(crate) mod child;
 mod collector;
 mod disturbance;
 mod figures;
+mod forks;
 mod holders;
 mod imports;
 mod native;
@@ -90,6 +91,8 @@ enum Group {
     Samples,
     /// Signals, and new threads, processes and programs
     Disturbance,
+    /// Storms of forks, and of executable mappings
+    Forks,
     /// Stack walks by depth
     Walks,
     /// The search for holders
@@ -103,8 +106,8 @@ enum Group {
 }
 
 use Group::{
-    Allocators, Collector, Disturbance, Holders, Imports, Rate, Reading, Samples, Start, Torch,
-    Walks, Workloads,
+    Allocators, Collector, Disturbance, Forks, Holders, Imports, Rate, Reading, Samples, Start,
+    Torch, Walks, Workloads,
 };
 
 /// Those whose time is the kernel side's, whatever the build of the rest.
@@ -141,6 +144,7 @@ impl Options {
                 Start,
                 Samples,
                 Disturbance,
+                Forks,
                 Walks,
                 Reading,
             ]);
@@ -217,6 +221,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Disturbance => {
                 disturbance::run(&memtrace, &folder, options.rounds, &mut output)?;
             }
+            Forks => forks::run(&memtrace, &folder, options.rounds, &mut output)?,
             Walks => {
                 walks::run(&memtrace, &folder, options.walks, &mut output)?;
                 walks::run_python(&memtrace, &folder, options.walks, &mut output)?;
@@ -304,6 +309,7 @@ mod tests {
             Start,
             Samples,
             Disturbance,
+            Forks,
             Walks,
             Reading,
         ];

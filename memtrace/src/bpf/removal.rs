@@ -5,12 +5,20 @@ use std::{
     collections::VecDeque,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 use super::attach::Link;
+use crate::process::weight;
 
 /// Links closed at the same time.
 const DETACHING: usize = 64;
+
+/// Links of ended processes closed at the same time. In a storm, those that wait slow down every call.
+const CLOSING: usize = 256;
+
+/// A thread that has had nothing to close for this long ends.
+const REST: Duration = Duration::from_secs(1);
 
 /// Removes probes now, and waits for that.
 pub(crate) fn detach(links: Vec<Link>) {
@@ -55,7 +63,7 @@ impl Removal {
         let mut queue = self.0.lock();
         queue.links.extend(links);
         let wanted = queue.links.len().saturating_sub(queue.idle);
-        for _ in 0..wanted.min(DETACHING - queue.threads) {
+        for _ in 0..wanted.min(CLOSING - queue.threads) {
             let shared = Arc::clone(&self.0);
             // Links for which no thread can be started are closed by the next ones.
             if thread::Builder::new().spawn(move || shared.work()).is_err() {
@@ -84,6 +92,8 @@ impl Drop for Removal {
 
 impl Shared {
     fn work(&self) {
+        // While it closes one, the kernel lets nobody fork (`dup_mmap_sem`).
+        let _ = weight::raise();
         let mut queue = self.lock();
         while !queue.has_ended {
             if let Some(link) = queue.links.pop_front() {
@@ -92,13 +102,16 @@ impl Shared {
                 queue = self.lock();
             } else {
                 queue.idle += 1;
-                queue = self
-                    .changed
-                    .wait(queue)
-                    .unwrap_or_else(PoisonError::into_inner);
+                let waited = self.changed.wait_timeout(queue, REST);
+                let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                queue = woken;
                 queue.idle -= 1;
+                if timeout.timed_out() && queue.links.is_empty() {
+                    break;
+                }
             }
         }
+        queue.threads -= 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {

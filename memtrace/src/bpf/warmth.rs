@@ -15,7 +15,7 @@ use std::{
 };
 
 use super::{attach::Link, multi, removal::Removal};
-use crate::file;
+use crate::{file, process::weight};
 
 /// Between two probes; a grace period takes longer.
 const EVERY: Duration = Duration::from_millis(3);
@@ -75,6 +75,8 @@ impl Drop for Warmth {
 
 impl Shared {
     fn work(&self) {
+        // As in `Removal`.
+        let _ = weight::raise();
         let removal = Removal::default();
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         while self.wait() {

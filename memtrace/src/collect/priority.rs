@@ -2,14 +2,12 @@
 
 use std::{io, mem};
 
+use crate::process::weight::NICE;
+
 /// In each period, this long at most: the kernel gives the rest to others even if the collector falls behind
 /// (sched(7), "SCHED_DEADLINE"). Others wait for less than a stop may take.
 const RUNTIME_NS: u64 = 4_000_000;
 const PERIOD_NS: u64 = 5_000_000;
-
-/// Where the kernel allows no deadline (to a process that may not run on every processor, or if the others have been given
-/// away), the collector has ten times the weight of an ordinary process.
-const NICE: i32 = -10;
 
 /// `sched_attr` of the kernel (include/uapi/linux/sched/types.h), its first version. Not in libc for musl.
 #[repr(C)]
@@ -53,6 +51,8 @@ impl Priority {
             period: PERIOD_NS,
             ..Attributes::default()
         };
+        // The kernel allows no deadline to a process that may not run on every processor, or if the others have been given
+        // away.
         let nice = Attributes {
             policy: SCHED_OTHER,
             flags: RESET_ON_FORK,

@@ -12,7 +12,10 @@ use std::{
 };
 
 use super::wire::{Inbox, Notice, Request};
-use crate::{helper, process::tasks};
+use crate::{
+    helper,
+    process::{tasks, weight},
+};
 
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";
@@ -114,6 +117,8 @@ impl Holder {
         // SAFETY: the calls are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
+                // Threads of traced processes wait for it.
+                let _ = weight::raise();
                 for &map in &maps {
                     // Not closed by exec.
                     if libc::fcntl(map, libc::F_SETFD, 0) < 0 {

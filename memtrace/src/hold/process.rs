@@ -42,7 +42,7 @@ const GIVING_WAY: Duration = Duration::from_secs(1);
 const LAST_STOPS: Duration = Duration::from_millis(100);
 /// While so many threads wait for the collector, threads that make further ones wait too: a storm goes no faster than the
 /// collector, so that none of its processes waits for [`LONGEST`].
-const CROWD: usize = 32;
+const CROWD: usize = 16;
 /// The kernel takes the probes of a dead collector away one by one.
 const LONGEST_DEATH: Duration = Duration::from_secs(120);
 

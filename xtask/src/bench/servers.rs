@@ -67,6 +67,17 @@ pub(super) fn workloads() -> Vec<Workload> {
             },
         ),
         row(
+            "postgresql-connect",
+            "pgbench -S -C, a backend for each transaction",
+            "transactions/s",
+            postgresql.then_some("postgresql"),
+            Server {
+                start: started::postgresql,
+                load: pgbench_connecting,
+                alone: false,
+            },
+        ),
+        row(
             "redis",
             "redis-benchmark, SET of 200 bytes, 8 clients",
             "requests/s",
@@ -151,8 +162,17 @@ impl Server {
 }
 
 fn pgbench(folder: &Path, _: Option<u16>) -> Result<f64> {
+    pgbench_with(folder, &["-c", "2"])
+}
+
+fn pgbench_connecting(folder: &Path, _: Option<u16>) -> Result<f64> {
+    pgbench_with(folder, &["-S", "-C"])
+}
+
+fn pgbench_with(folder: &Path, options: &[&str]) -> Result<f64> {
     let mut client = of_postgresql(folder, "pgbench")?;
-    client.args(["-n", "-c", "2", "-T", &SECONDS.to_string(), "postgres"]);
+    client.args(["-n", "-T", &SECONDS.to_string()]);
+    client.args(options).arg("postgres");
     let printed = output(&mut client)?;
     transactions(&printed).with_context(|| format!("pgbench printed no rate: {printed}"))
 }
