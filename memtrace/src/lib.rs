@@ -19,6 +19,7 @@ mod holders;
 mod host;
 mod http;
 mod ledger;
+mod own_folder;
 mod probes;
 mod process;
 mod process_root;

@@ -2,7 +2,7 @@
 //! often the costly ones are read; does not know allocations.
 
 use super::smaps::Mapped;
-use crate::recording::MemorySample;
+use crate::{process_root, recording::MemorySample};
 use procfs::{
     ProcError,
     process::{Process, Stat, all_processes},
@@ -28,7 +28,7 @@ pub(crate) struct Identity {
 /// Reads who `tgid` is. An error means that the process is gone (`NotFound`) or hidden.
 pub(crate) fn identity(tgid: u32) -> io::Result<Identity> {
     let stat = stat(tgid)?;
-    let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
+    let cmdline = process_root::read_memory(tgid, "cmdline")?;
     let status = read(tgid, "status").unwrap_or_default();
     let rss_pages = stat.rss.saturating_mul(procfs::page_size());
     Ok(Identity {
@@ -150,6 +150,14 @@ impl Budget {
         let rest = cost.saturating_mul(Self::REST).max(self.least_rest);
         self.not_before = now.saturating_add(rest);
     }
+}
+
+/// Clock ticks from boot to the start of a process, as [`Identity::start_time`].
+///
+/// # Errors
+/// It is gone or hidden.
+pub(crate) fn start_time(tgid: u32) -> io::Result<u64> {
+    Ok(stat(tgid)?.starttime)
 }
 
 /// Parses `/proc/PID/stat`; the name need not be UTF-8.
