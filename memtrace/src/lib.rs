@@ -22,6 +22,7 @@ mod host;
 mod http;
 mod ledger;
 mod names;
+mod own_folder;
 mod probes;
 mod process;
 mod process_root;

@@ -16,6 +16,8 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// probes; this is enough for some dozens of processes.
 const COMFORTABLE_FILES: u64 = 4096;
 const AS_ROOT: &str = "run it as root: `sudo memtrace …`";
+const WITH_CAPABILITIES: &str =
+    "run it as root: `sudo memtrace …`, or with the capabilities of SECURITY.md";
 
 pub(super) fn checks() -> Vec<Check> {
     let effective = fs::read_to_string("/proc/self/status")
@@ -25,7 +27,8 @@ pub(super) fn checks() -> Vec<Check> {
     vec![
         kernel(fs::read_to_string("/proc/sys/kernel/osrelease")),
         architecture(std::env::consts::ARCH),
-        capabilities(effective),
+        capabilities(effective, tracefs.is_some()),
+        users_files(effective),
         bpf(create_ring_buffer()),
         btf(fs::File::open("/sys/kernel/btf/vmlinux").map(drop)),
         lockdown(
@@ -78,10 +81,15 @@ fn architecture(name: &str) -> Check {
 }
 
 /// Numbers of include/uapi/linux/capability.h.
+const DAC_OVERRIDE: u32 = 1;
+const DAC_READ_SEARCH: u32 = 2;
+const SETGID: u32 = 6;
+const SETUID: u32 = 7;
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
+const CHECKPOINT_RESTORE: u32 = 40;
 
 fn has(set: u64, capability: u32) -> bool {
     set & (1 << capability) != 0
@@ -92,7 +100,8 @@ fn effective_capabilities(status: &str) -> Option<u64> {
     u64::from_str_radix(value.trim(), 16).ok()
 }
 
-fn capabilities(effective: Option<u64>) -> Check {
+/// `sees_tracefs`: its tracepoints can be looked up.
+fn capabilities(effective: Option<u64>, sees_tracefs: bool) -> Check {
     const NAME: &str = "capabilities";
     let Some(set) = effective else {
         return Check::unknown(NAME, "`/proc/self/status` does not list capabilities");
@@ -104,14 +113,45 @@ fn capabilities(effective: Option<u64>) -> Check {
     }
     // For /proc/PID/mem and /proc/PID/map_files of other users' processes.
     missing.extend((!has(set, SYS_PTRACE)).then_some("CAP_SYS_PTRACE"));
+    // Where tracefs is mounted, only root may enter it.
+    let reads_all = has(set, DAC_READ_SEARCH) || has(set, DAC_OVERRIDE);
+    let may_mount = has(set, SYS_ADMIN);
+    missing.extend((!sees_tracefs && !reads_all && !may_mount).then_some("CAP_DAC_READ_SEARCH"));
     if missing.is_empty() {
         Check::ok(
             NAME,
             "BPF, perf events and access to other processes are allowed",
         )
     } else {
-        Check::missing(NAME, format!("without {}", missing.join(", ")), AS_ROOT)
+        Check::missing(
+            NAME,
+            format!("without {}", missing.join(", ")),
+            WITH_CAPABILITIES,
+        )
     }
+}
+
+/// Without these, processes of other users have fewer names, or no probes in their libraries.
+fn users_files(effective: Option<u64>) -> Check {
+    const NAME: &str = "other users' files";
+    let Some(set) = effective else {
+        return Check::unknown(NAME, "`/proc/self/status` does not list capabilities").optional();
+    };
+    let mapped = has(set, CHECKPOINT_RESTORE) || has(set, SYS_ADMIN);
+    let mut missing = Vec::new();
+    missing.extend((!mapped).then_some("CAP_CHECKPOINT_RESTORE"));
+    missing.extend((!has(set, SETUID)).then_some("CAP_SETUID"));
+    missing.extend((!has(set, SETGID)).then_some("CAP_SETGID"));
+    match missing.is_empty() {
+        true => Check::ok(NAME, "mapped files by inode, others with their user's rights"),
+        false => Check::missing(
+            NAME,
+            format!("without {}", missing.join(", ")),
+            "CAP_CHECKPOINT_RESTORE opens mapped files by inode; CAP_SETUID and CAP_SETGID open debug files, perf \
+             maps and lists of packages with their user's rights",
+        ),
+    }
+    .optional()
 }
 
 /// Creates the smallest ring buffer and lets it go.
@@ -348,14 +388,30 @@ mod tests {
     #[test]
     fn missing_capabilities_are_named() {
         let set = |capabilities: &[u32]| Some(capabilities.iter().map(|c| 1u64 << c).sum());
-        assert_eq!(capabilities(set(&[BPF, PERFMON, SYS_PTRACE])).outcome, Fine);
-        assert_eq!(capabilities(set(&[SYS_ADMIN, SYS_PTRACE])).outcome, Fine);
-        assert_eq!(capabilities(None).outcome, Unknown);
-        assert_eq!(
-            capabilities(set(&[BPF])).detail,
-            "without CAP_PERFMON, CAP_SYS_PTRACE"
-        );
-        let none = capabilities(effective_capabilities("CapPrm:\tff\nCapEff:\t0000\n"));
+        let named = [BPF, PERFMON, SYS_PTRACE, DAC_READ_SEARCH];
+        assert_eq!(capabilities(set(&named), false).outcome, Fine);
+        assert_eq!(capabilities(set(&named[..3]), true).outcome, Fine);
+        let admin = capabilities(set(&[SYS_ADMIN, SYS_PTRACE]), false);
+        assert_eq!(admin.outcome, Fine);
+        assert_eq!(capabilities(None, false).outcome, Unknown);
+        for (some, missing) in [
+            (
+                &named[..1],
+                "CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH",
+            ),
+            (&named[..3], "CAP_DAC_READ_SEARCH"),
+        ] {
+            let detail = capabilities(set(some), false).detail;
+            assert_eq!(detail, format!("without {missing}"));
+        }
+        let of_users = users_files(set(&named));
+        assert_eq!((of_users.outcome, of_users.required), (Missing, false));
+        let expected = "without CAP_CHECKPOINT_RESTORE, CAP_SETUID, CAP_SETGID";
+        assert_eq!(of_users.detail, expected);
+        let all = users_files(set(&[CHECKPOINT_RESTORE, SETUID, SETGID]));
+        assert_eq!(all.outcome, Fine);
+        let none = effective_capabilities("CapPrm:\tff\nCapEff:\t0000\n");
+        let none = capabilities(none, true);
         assert_eq!(none.outcome, Missing);
         assert_eq!(none.detail, "without CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE");
         assert!(none.help.unwrap().contains("sudo memtrace"));
@@ -423,10 +479,10 @@ mod tests {
     fn this_host_answers_every_question_once() {
         let checks = checks();
         let mut names: Vec<_> = checks.iter().map(|check| check.name).collect();
-        assert_eq!(names.len(), 11);
+        assert_eq!(names.len(), 12);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 11);
+        assert_eq!(names.len(), 12);
         for check in checks {
             assert!(!check.detail.is_empty(), "{check:?}");
             assert!(

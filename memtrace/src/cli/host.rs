@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::choose::ChooseArgs;
 use crate::{
+    escape::{clean, in_json},
     host::{
         self, Fact, Redactor, Source, libraries, malloc,
         python::{Launch, Scanner},
@@ -71,8 +72,7 @@ pub(crate) fn run(args: &HostArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 "machine": object(&machine),
                 "process": process.as_deref().map(object),
             });
-            serde_json::to_writer_pretty(&mut *out, &value).map_err(std::io::Error::from)?;
-            writeln!(out)?;
+            writeln!(out, "{}", in_json(&format!("{value:#}")))?;
         }
     }
     Ok(())
@@ -87,11 +87,7 @@ fn process(source: &Source, pid: u32, redactor: &Redactor) -> anyhow::Result<Vec
     let mut facts = host::process(source, process, pid, redactor);
     let mappings = maps::read(pid)?;
     let provider = malloc::provider(pid, &mappings);
-    facts.extend(provider.map(|path| Fact {
-        process: Some(process),
-        field: "malloc.provider".to_owned(),
-        value: redactor.path(&path.display().to_string()),
-    }));
+    facts.extend(malloc::facts(process, provider.as_deref(), redactor));
     let libraries = libraries::of_process(pid);
     let program = Some(launch.program());
     facts.extend(libraries::facts(process, &libraries, program, redactor));
@@ -104,16 +100,9 @@ fn write_text(out: &mut impl Write, title: &str, facts: &[Fact]) -> std::io::Res
     writeln!(out, "{title}")?;
     let width = facts.iter().map(|fact| fact.field.len()).max().unwrap_or(0);
     for Fact { field, value, .. } in facts {
-        let field = printable(field);
-        writeln!(out, "  {field:width$}  {}", printable(value))?;
+        writeln!(out, "  {:width$}  {}", clean(field), clean(value))?;
     }
     Ok(())
-}
-
-/// A variable's name or value may contain control characters that move the cursor.
-fn printable(value: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    value.chars().map(shown).collect()
 }
 
 fn object(facts: &[Fact]) -> Value {
@@ -168,10 +157,5 @@ mod tests {
         };
         let error = run(&args, &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("4294967295"), "{error}");
-    }
-
-    #[test]
-    fn control_characters_are_not_printed() {
-        assert_eq!(printable("a\x1b[2Jb"), "a\u{fffd}[2Jb");
     }
 }

@@ -47,8 +47,7 @@ impl Collector {
         let source = &self.sampling.source;
         let facts = host::process(source, process.row.id, tgid, &self.redactor);
         process.fingerprint.launch = Launch::read(tgid).map(Arc::new);
-        process.fingerprint.start_time =
-            memory::identity(tgid).map_or(0, |identity| identity.start_time);
+        process.fingerprint.start_time = memory::start_time(tgid).unwrap_or(0);
         self.sink.send(Message::Facts(facts))?;
         self.look(tgid)
     }

@@ -127,7 +127,7 @@ impl Collector {
     /// tracepoints, and its arguments are in other places.
     pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
         // A vanished process keeps its facts, or those of its launch.
-        if let Ok(is_32_bit) = target::is_32_bit(format!("/proc/{tgid}/exe").as_ref()) {
+        if let Ok(is_32_bit) = target::runs_32_bit(tgid) {
             self.is_32_bit(tgid, is_32_bit);
         }
     }

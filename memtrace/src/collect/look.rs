@@ -38,14 +38,9 @@ impl Looking {
         let mappings = maps::read(look.tgid).unwrap_or_default();
         let provider = malloc::provider(look.tgid, &mappings);
         // Whether it was still this process.
-        let is_same = memory::identity(look.tgid)
-            .is_ok_and(|identity| identity.start_time == look.start_time);
-        if is_same && let Some(path) = provider {
-            facts.push(Fact {
-                process: Some(look.process),
-                field: "malloc.provider".to_owned(),
-                value: redactor.path(&path.display().to_string()),
-            });
+        let is_same = memory::start_time(look.tgid).is_ok_and(|time| time == look.start_time);
+        if is_same {
+            facts.extend(malloc::facts(look.process, provider.as_deref(), redactor));
         }
         facts
     }

@@ -400,7 +400,8 @@ impl Session {
         if let Some(launched) = launched.as_ref().filter(|launched| !launched.is_released()) {
             collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
             // It may be gone before it can be inspected.
-            let is_32_bit = target::is_32_bit(launched.program());
+            let program = std::fs::File::open(launched.program());
+            let is_32_bit = program.and_then(target::is_32_bit);
             collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
         collector

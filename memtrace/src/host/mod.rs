@@ -29,10 +29,18 @@ pub(crate) use process::facts as process;
 pub(crate) use redact::Redactor;
 
 pub(crate) use crate::recording::Fact;
-use crate::{ledger::ProcessId, process_root::Root};
+use crate::{
+    escape::{clean, cut},
+    ledger::ProcessId,
+    process_root::{self, Root},
+};
 
 /// Most bytes read of a file; those of the kernel are far shorter.
 const FILE_AT_MOST: u64 = 1 << 20;
+
+/// Most bytes of a fact's name and value.
+const FIELD_AT_MOST: usize = 256;
+const VALUE_AT_MOST: usize = 4096;
 
 /// Roots of `proc` and `sys`.
 #[derive(Debug)]
@@ -84,6 +92,14 @@ impl Source {
         Some(bytes)
     }
 
+    /// A file of a process that shows its memory: see [`process_root::read_memory`].
+    fn memory(&self, tgid: u32, file: &str) -> Option<Vec<u8>> {
+        match self.root == Path::new("/") {
+            true => process_root::read_memory(tgid, file).ok(),
+            false => self.bytes(&format!("proc/{tgid}/{file}")),
+        }
+    }
+
     /// As much of a file as one short read returns: of files that the kernel generates line by
     /// line, only the first lines.
     fn beginning(&self, path: &str) -> Option<String> {
@@ -133,7 +149,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Adds a value if it was found and is not empty.
+    /// Adds a value if it was found and is not empty. Processes choose many of them, and some names too: they are
+    /// bounded, and have no hidden characters.
     fn add(&mut self, field: &str, value: Option<impl Display>) {
         let Some(value) = value else { return };
         let value = value.to_string();
@@ -141,8 +158,8 @@ impl<'a> Facts<'a> {
         if !value.is_empty() {
             self.list.push(Fact {
                 process: self.process,
-                field: field.to_owned(),
-                value: value.to_owned(),
+                field: clean(&cut(field, FIELD_AT_MOST)),
+                value: clean(&cut(value, VALUE_AT_MOST)),
             });
         }
     }
@@ -180,6 +197,23 @@ mod tests {
         }
         let source = Source::at(dir.path().to_owned());
         (dir, source)
+    }
+
+    #[test]
+    fn facts_are_bounded_and_show_all_that_they_have() {
+        let redactor = Redactor::default();
+        let mut facts = Facts::new(None, &redactor);
+        facts.add("env.A\u{1b}", Some("x\u{202e}y\n"));
+        facts.add(&"n".repeat(1000), Some("v".repeat(1 << 20)));
+        let [first, second] = facts.list.as_slice() else {
+            panic!("{facts:?}")
+        };
+        assert_eq!(
+            (&*first.field, &*first.value),
+            ("env.A\\u{1b}", "x\\u{202e}y")
+        );
+        assert_eq!(second.field.len(), FIELD_AT_MOST);
+        assert_eq!(second.value.len(), VALUE_AT_MOST);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn facts(
     let Some(status_text) = text("status") else {
         return Vec::new();
     };
-    let environ = source.bytes(&format!("proc/{tgid}/environ"));
+    let environ = source.memory(tgid, "environ");
     // A process that has exited has no environment: the file is empty.
     let is_there =
         |environ: &Vec<u8>| !environ.is_empty() || source.exists(format!("proc/{tgid}/exe"));

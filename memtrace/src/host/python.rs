@@ -20,6 +20,10 @@ const NAMES_AT_MOST: usize = 8192;
 const PACKAGES_AT_MOST: usize = 2000;
 const TIME_AT_MOST: Duration = Duration::from_secs(1);
 
+/// Most bytes of a [`word`], and tags of a wheel.
+const WORD_AT_MOST: usize = 128;
+const TAGS_AT_MOST: usize = 16;
+
 /// Inputs for finding a process's Python packages; they outlive the process.
 #[derive(Debug)]
 pub(crate) struct Launch {
@@ -34,14 +38,12 @@ impl Launch {
     /// For a running process; `None` if it is gone, or hidden.
     pub(crate) fn read(tgid: u32) -> Option<Self> {
         let source = Source::host();
-        let cmdline = source.bytes(&format!("proc/{tgid}/cmdline"))?;
+        let cmdline = source.memory(tgid, "cmdline")?;
         Some(Self {
             root: Root::of_process(tgid).ok()?,
             program: program(tgid)?,
             arguments: memory::arguments(&cmdline),
-            environ: source
-                .bytes(&format!("proc/{tgid}/environ"))
-                .unwrap_or_default(),
+            environ: source.memory(tgid, "environ").unwrap_or_default(),
             cwd: std::fs::read_link(format!("/proc/{tgid}/cwd")).unwrap_or_default(),
         })
     }
@@ -78,8 +80,8 @@ impl Scanner {
         let mut files: Vec<_> = files.into_iter().filter(|path| is_pythons(path)).collect();
         files.sort_unstable();
         let mut facts = Facts::new(Some(process), redactor);
-        let begin = Instant::now();
-        let places = Places::of(launch, &files);
+        let until = Instant::now() + TIME_AT_MOST;
+        let places = Places::of(launch, &files, until);
         let Some(places) = places else {
             return Vec::new();
         };
@@ -89,7 +91,11 @@ impl Scanner {
         let mut packages: BTreeMap<String, String> = BTreeMap::new();
         let mut cut = places.folders.len() > FOLDERS_AT_MOST;
         for folder in places.folders.iter().take(FOLDERS_AT_MOST) {
-            let Some(seen) = self.look(&launch.root, folder, begin, redactor) else {
+            if Instant::now() > until {
+                cut = true;
+                break;
+            }
+            let Some(seen) = self.look(&launch.root, folder, until, redactor) else {
                 continue;
             };
             cut |= seen.cut;
@@ -115,7 +121,7 @@ impl Scanner {
         &mut self,
         root: &Root,
         path: &Path,
-        begin: Instant,
+        until: Instant,
         redactor: &Redactor,
     ) -> Option<Rc<Packages>> {
         let folder = root.open_folder(path).ok()?;
@@ -129,7 +135,7 @@ impl Scanner {
             ..Packages::default()
         };
         for name in names {
-            if begin.elapsed() > TIME_AT_MOST || packages.found.len() >= PACKAGES_AT_MOST {
+            if Instant::now() > until || packages.found.len() >= PACKAGES_AT_MOST {
                 packages.cut = true;
                 break;
             }
@@ -158,7 +164,7 @@ struct Places {
 
 impl Places {
     /// `files`: those that are Python's; `None` if there are none.
-    fn of(launch: &Launch, files: &[&str]) -> Option<Self> {
+    fn of(launch: &Launch, files: &[&str], until: Instant) -> Option<Self> {
         let is_program = is_pythons(&launch.program);
         if files.is_empty() && !is_program {
             return None;
@@ -178,7 +184,9 @@ impl Places {
                 .find(|path| path.contains("/libpython")),
         }
         .and_then(|path| prefix_of(Path::new(path)));
-        let environment = is_program.then(|| launch.virtual_environment()).flatten();
+        let environment = is_program
+            .then(|| launch.virtual_environment(until))
+            .flatten();
         let mut folders: Vec<PathBuf> = files.iter().filter_map(|path| site_of(path)).collect();
         let python_path = variable(&launch.environ, "PYTHONPATH").unwrap_or_default();
         let on_path = python_path.split(':').filter(|folder| !folder.is_empty());
@@ -229,7 +237,7 @@ impl Places {
 impl Launch {
     /// Prefix of the virtual environment that the program was started from, and whether it includes
     /// the system's packages (PEP 405): the name by which it was called decides, not the file.
-    fn virtual_environment(&self) -> Option<(PathBuf, bool)> {
+    fn virtual_environment(&self, until: Instant) -> Option<(PathBuf, bool)> {
         let called = self.arguments.first()?;
         let path = if called.contains('/') {
             self.cwd.join(called)
@@ -237,6 +245,7 @@ impl Launch {
             let path = variable(&self.environ, "PATH")?;
             path.split(':')
                 .take(FOLDERS_AT_MOST * 4)
+                .take_while(|_| Instant::now() < until)
                 .map(|folder| self.cwd.join(folder).join(called))
                 .find(|candidate| {
                     let follow = crate::process_root::LastLink::Follow;
@@ -305,11 +314,12 @@ fn package(
         let (name, rest) = stem.split_once('-').unwrap_or((stem, "unknown"));
         (name, rest.split("-py").next()?)
     };
+    let (name, version) = (word(name)?, word(version)?);
     let metadata = folder.join(entry);
     let read = |file: &str| root.read(&metadata.join(file));
     let mut value = version.to_owned();
-    if let Some(installer) = read("INSTALLER").filter(|text| !text.trim().is_empty()) {
-        value += &format!("; installer {}", redactor.text(installer.trim()));
+    if let Some(installer) = read("INSTALLER").as_deref().and_then(word) {
+        value += &format!("; installer {}", redactor.text(installer));
     }
     if let Some(tags) = read("WHEEL")
         .map(|text| wheel_tags(&text))
@@ -323,6 +333,14 @@ fn package(
     Some((format!("python.package.{}", normalised(name)), value))
 }
 
+/// A text of one short word: the name of something, a version or a tag. Whatever else a file has is not recorded.
+fn word(text: &str) -> Option<&str> {
+    let word = text.trim();
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._+-!".contains(c);
+    let is_word = (1..=WORD_AT_MOST).contains(&word.len()) && word.chars().all(is_part);
+    is_word.then_some(word)
+}
+
 /// Normalised as package indexes compare names (PEP 503).
 fn normalised(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
@@ -334,12 +352,13 @@ fn wheel_tags(text: &str) -> String {
     let values = |key: &'static str| {
         text.lines().filter_map(move |line| {
             let (name, value) = line.split_once(':')?;
-            (name == key).then(|| value.trim())
+            (name == key).then(|| word(value)).flatten()
         })
     };
     let build = values("Build").map(|build| format!("build {build}"));
     let tags = values("Tag").map(str::to_owned);
-    tags.chain(build).collect::<Vec<_>>().join(" ")
+    let words = tags.take(TAGS_AT_MOST).chain(build.take(1));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Origin of a package that is not from an index (PEP 610).
@@ -364,6 +383,7 @@ fn conda_package(root: &Root, folder: &Path, entry: &str) -> Option<(String, Str
     let stem = entry.strip_suffix(".json")?;
     let (stem, build) = stem.rsplit_once('-')?;
     let (name, version) = stem.rsplit_once('-')?;
+    let (name, version, build) = (word(name)?, word(version)?, word(build)?);
     let mut value = format!("{version}; build {build}");
     // The keys are sorted, and the long lists of files come after this one; the text may be cut.
     if let Some(channel) = root.read(&folder.join(entry)).as_deref().and_then(channel) {
@@ -379,7 +399,7 @@ fn channel(json: &str) -> Option<String> {
     const PLATFORMS: [&str; 3] = ["linux-64", "linux-aarch64", "noarch"];
     let mut parts = url.rsplit('/').filter(|part| !part.is_empty());
     let name = parts.find(|part| !PLATFORMS.contains(part))?;
-    Some(Redactor::default().text(name))
+    Some(Redactor::default().text(word(name)?))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, fs, time::Duration};
 
 use super::nvidia_smi::NvidiaSmi;
-use crate::ledger::ProcessId;
+use crate::{ledger::ProcessId, process_root};
 
 /// A folder for each GPU of the machine, made by the driver.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
@@ -19,7 +19,7 @@ pub(crate) fn has_one(tgid: u32) -> bool {
 
 /// The list in `CUDA_VISIBLE_DEVICES` of a process; `None` if it is not set.
 fn visible(tgid: u32) -> Option<Vec<String>> {
-    let environment = fs::read(format!("/proc/{tgid}/environ")).ok()?;
+    let environment = process_root::read_memory(tgid, "environ").ok()?;
     listed(&environment)
 }
 

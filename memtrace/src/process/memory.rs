@@ -2,7 +2,7 @@
 //! often the costly ones are read; does not know allocations.
 
 use super::smaps::Mapped;
-use crate::recording::MemorySample;
+use crate::{process_root, recording::MemorySample};
 use procfs::{
     FromRead, ProcError,
     process::{Stat, all_processes},
@@ -45,7 +45,7 @@ pub(crate) fn birth(tgid: u32) -> io::Result<Birth> {
 
 /// The arguments of `tgid`; empty for a zombie or a kernel thread.
 pub(crate) fn command_line(tgid: u32) -> io::Result<Vec<String>> {
-    let cmdline = fs::read(format!("/proc/{tgid}/cmdline"))?;
+    let cmdline = process_root::read_memory(tgid, "cmdline")?;
     Ok(arguments(&cmdline))
 }
 
@@ -174,6 +174,14 @@ impl Budget {
         let rest = cost.saturating_mul(Self::REST).max(self.least_rest);
         self.not_before = now.saturating_add(rest);
     }
+}
+
+/// Clock ticks from boot to the start of a process, as [`Identity::start_time`].
+///
+/// # Errors
+/// It is gone or hidden.
+pub(crate) fn start_time(tgid: u32) -> io::Result<u64> {
+    Ok(stat(tgid)?.starttime)
 }
 
 /// Parses `/proc/PID/stat`; the name need not be UTF-8.

@@ -1,7 +1,7 @@
 //! Checks whether a process named by the user can be recorded, and explains in one line if it
 //! cannot.
 
-use std::{fs, io, path::Path};
+use std::{fs, io};
 
 use procfs::process::Stat;
 
@@ -9,6 +9,7 @@ use super::{
     maps::{self, MapsError},
     memory,
 };
+use crate::process_root;
 
 /// PF_KTHREAD, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -143,13 +144,21 @@ fn is_frozen(pid: u32) -> bool {
     })
 }
 
-/// Whether a file holds a 32-bit program, such as `/proc/PID/exe`.
+/// Whether process `tgid` runs a 32-bit program.
+///
+/// # Errors
+/// It is gone, or its program cannot be read.
+pub(crate) fn runs_32_bit(tgid: u32) -> io::Result<bool> {
+    let program = format!("/proc/{tgid}/exe");
+    is_32_bit(process_root::open_mapped(tgid, program.as_ref())?)
+}
+
+/// Whether a file holds a 32-bit program.
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn is_32_bit(program: &Path) -> io::Result<bool> {
+pub(crate) fn is_32_bit(mut file: fs::File) -> io::Result<bool> {
     let mut head = [0; 5];
-    let mut file = fs::File::open(program)?;
     match io::Read::read_exact(&mut file, &mut head) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         _ => Ok(head == *b"\x7fELF\x01"),

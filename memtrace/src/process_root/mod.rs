@@ -201,6 +201,24 @@ pub(crate) fn open_mapped(pid: u32, link: &Path) -> io::Result<File> {
     fd.map(File::from).ok_or(io::ErrorKind::InvalidData.into())
 }
 
+/// The first [`MEMORY_AT_MOST`] bytes of a file of `/proc/PID` that shows the process's memory, such as `cmdline`: that
+/// memory can be anywhere, and of any size (prctl(2), PR_SET_MM), also in a file that never answers.
+///
+/// # Errors
+/// The process is gone or hidden; `TimedOut`.
+pub(crate) fn read_memory(pid: u32, file: &str) -> io::Result<Vec<u8>> {
+    let folder = format!("/proc/{pid}");
+    let user = fs::metadata(&folder)?.uid();
+    let request = Request {
+        rights: None,
+        pid: Some(pid),
+        operation: Operation::Memory(MEMORY_AT_MOST),
+    };
+    let path = format!("{folder}/{file}");
+    let (_, bytes, _) = opener::ask(Some(user), &request, None, path.as_bytes())?;
+    Ok(bytes)
+}
+
 /// A folder of a process's root.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -234,6 +252,9 @@ impl Folder {
 
 /// Most bytes of a text that are read.
 const TEXT_AT_MOST: u64 = 64 << 10;
+
+/// Most bytes of memory shown by `/proc` that are read.
+const MEMORY_AT_MOST: u64 = 1 << 20;
 
 /// A path to the very inode of an open file, whatever its name means here; valid as long as the file is open.
 pub(crate) fn fd_path(file: &File) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The helper process that opens files (`memtrace open-files`): whatever it waits for, memtrace does not.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, OsStr},
     fs::{self, File},
     io::{self, Read},
     mem,
@@ -13,7 +13,6 @@ use std::{
             net::UnixStream,
         },
     },
-    path::Path,
 };
 
 use super::{
@@ -84,8 +83,12 @@ impl Served {
                 let more = entries.next().is_some();
                 return Ok(Found::Names { more });
             }
+            Operation::Memory(most) => {
+                let file = File::open(OsStr::from_bytes(path.as_bytes()))?;
+                file.take(most).read_to_end(&mut self.bytes)?;
+            }
             Operation::Mapped => {
-                let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
+                let path = OsStr::from_bytes(path.as_bytes());
                 let found = File::options()
                     .read(true)
                     .custom_flags(libc::O_PATH)

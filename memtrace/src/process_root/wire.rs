@@ -39,6 +39,8 @@ pub(super) enum Operation {
     Names(usize),
     /// The descriptor of the file behind a path of `/proc/PID/map_files`.
     Mapped,
+    /// The first bytes of a file of `/proc/PID`, at most this many.
+    Memory(u64),
 }
 
 /// See [`super::Folder::version`].

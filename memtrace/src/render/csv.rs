@@ -64,12 +64,12 @@ fn row(shown: &Shown, filter: &Filter, started_ns: u64) -> [String; COLUMNS.len(
     };
     let (site, totals) = (shown.site, shown.totals());
     [
-        program(shown),
+        text(program(shown)),
         shown.tgid().to_string(),
         site.key.layer.name().into(),
         site.key.by_allocator.to_string(),
         site.key.device.map(|at| at.to_string()).unwrap_or_default(),
-        shown.stack.thread().map(clean).unwrap_or_default(),
+        text(shown.stack.thread().map(clean).unwrap_or_default()),
         totals.live_bytes.to_string(),
         totals.live_count.to_string(),
         totals.alloc_bytes.to_string(),
@@ -79,8 +79,8 @@ fn row(shown: &Shown, filter: &Filter, started_ns: u64) -> [String; COLUMNS.len(
         totals.peak_bytes.to_string(),
         seconds(site.first_ns),
         site.last_ns.map(seconds).unwrap_or_default(),
-        clean(&By::ProgramLine.key(shown.stack)),
-        stack(shown, filter),
+        text(clean(&By::ProgramLine.key(shown.stack))),
+        text(stack(shown, filter)),
     ]
 }
 
@@ -90,6 +90,14 @@ fn stack(shown: &Shown, filter: &Filter) -> String {
     let frames = frames.iter().rev().map(|frame| part(&names::label(frame)));
     let parts = missing(shown.stack).into_iter().chain(frames);
     parts.collect::<Vec<_>>().join(";")
+}
+
+/// A text that a spreadsheet would take for a formula begins with an apostrophe, which makes it a text.
+fn text(field: String) -> String {
+    match field.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        true => format!("'{field}"),
+        false => field,
+    }
 }
 
 fn quoted(field: String) -> String {
@@ -142,6 +150,25 @@ mod tests {
             sums::add(&mut sums, fields[2], figures);
         }
         assert_eq!(sums, sums::reported(&snapshot, &Filter::default()));
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        let mut snapshot = fixture::snapshot();
+        for (name, cell) in [
+            (
+                "=HYPERLINK(\"http://x\")",
+                "\"'=HYPERLINK(\"\"http://x\"\")\",4242,",
+            ),
+            ("@SUM(1)", "'@SUM(1),4242,"),
+            ("+1", "'+1,4242,"),
+            ("-1", "'-1,4242,"),
+            ("a=1", "\r\na=1,4242,"),
+        ] {
+            snapshot.processes[0].row.comm = name.into();
+            let text = written(&snapshot);
+            assert!(text.contains(cell), "{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::ser::Formatter;
 
 use super::{Error, until_closed};
+use crate::escape::in_json;
 
 /// Objects and lists nested less deeply than this are broken into lines.
 const BROKEN: usize = 2;
@@ -65,6 +66,14 @@ impl Lines {
 }
 
 impl Formatter for Lines {
+    fn write_string_fragment<W: Write + ?Sized>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        out.write_all(in_json(fragment).as_bytes())
+    }
+
     fn begin_array<W: Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
         self.begin(out, b"[")
     }

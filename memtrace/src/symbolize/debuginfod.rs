@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::debug_files;
-use crate::http;
+use crate::{http, own_folder};
 
 /// Servers to fetch from, and time limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) enum ConfigError {
     NoUrls,
     #[error("no cache directory for debuginfod: set DEBUGINFOD_CACHE_PATH or HOME")]
     NoCache,
+    #[error("no cache directory for debuginfod: {0}; set DEBUGINFOD_CACHE_PATH")]
+    CannotCache(io::Error),
 }
 
 impl Config {
@@ -55,9 +57,12 @@ impl Config {
     /// (seconds), and DEBUGINFOD_MAXSIZE (bytes).
     ///
     /// # Errors
-    /// No server or no cache is named.
+    /// No server or no cache is named, or the cache is not to be used.
     pub(crate) fn from_env() -> Result<Self, ConfigError> {
-        Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+        let config =
+            Self::from_variables(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
+        own_folder::make(&config.cache).map_err(ConfigError::CannotCache)?;
+        Ok(config)
     }
 
     fn from_variables(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {

@@ -12,6 +12,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::tools::Tools;
+use crate::escape::in_json;
 
 /// Versions of the protocol, the preferred one first. They are alike in everything that is used here.
 const VERSIONS: [&str; 3] = ["2025-06-18", "2025-03-26", "2024-11-05"];
@@ -132,7 +133,7 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<Result<Value, Refusal>>> 
 
 fn send(output: &Mutex<impl Write>, answer: &Value) -> io::Result<()> {
     let mut output = lock(output);
-    writeln!(output, "{answer}")?;
+    writeln!(output, "{}", in_json(&answer.to_string()))?;
     output.flush()
 }
 

@@ -49,6 +49,11 @@ impl Recorder {
             None => std::path::absolute(format!("memtrace-{}.mtr", of.pid))?,
         };
         ensure!(
+            output.extension().is_some_and(|end| end == "mtr"),
+            "`{}` does not end in `.mtr`, as recordings do",
+            output.display()
+        );
+        ensure!(
             !output.exists(),
             "`{}` exists: name another file as `output`",
             output.display()

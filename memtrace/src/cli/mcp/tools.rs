@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 
 use super::recorder::Recorder;
 use crate::{
-    analysis::{system::SystemSeries, verdict},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     cli::{
-        diagnose::suppressions,
         diff::compared,
         report::{check_pid, parse_at, parse_layer},
     },
@@ -50,7 +49,10 @@ const TOOLS: [Tool; 6] = [
             json!({
                 "file": FILE.value(),
                 "pid": PID.value(),
-                "suppressions": string("A file of lines `leak:PATTERN`; sites that match are hidden"),
+                "suppressions": {
+                    "type": "array", "items": { "type": "string" },
+                    "description": "Lines `leak:PATTERN`; sites that match are hidden",
+                },
                 "limit": limit(),
             })
         },
@@ -126,7 +128,7 @@ const TOOLS: [Tool; 6] = [
                     "type": "integer", "minimum": 1, "maximum": super::recorder::LONGEST,
                     "description": "15 at least for a verdict; 60 is better",
                 },
-                "output": string("The file to write; it must not exist. By default one in the current folder"),
+                "output": string("The file to write, NAME.mtr; it must not exist. By default one in the current folder"),
                 "heap": {
                     "type": "boolean", "default": true,
                     "description": "false: leave malloc out, at a fraction of the cost",
@@ -342,7 +344,7 @@ struct Choice {
     by: Option<By>,
     #[serde(deserialize_with = "metric")]
     sort: Option<Metric>,
-    suppressions: Option<PathBuf>,
+    suppressions: Vec<String>,
     rank: Option<usize>,
     full: bool,
     limit: Option<usize>,
@@ -377,7 +379,7 @@ impl Choice {
 }
 
 fn diagnose(of: &Choice) -> anyhow::Result<(String, Value)> {
-    let suppressions = suppressions(of.suppressions.as_deref())?;
+    let suppressions = Suppressions::parse(&of.suppressions.join("\n"))?;
     let recording = Recording::open(&of.file)?;
     if of.pid.is_some() {
         check_pid(&recording.snapshot(At::End)?, of.pid)?;

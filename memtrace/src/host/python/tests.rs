@@ -174,3 +174,31 @@ fn versions_and_prefixes_are_parsed_from_names() {
     assert_eq!(prefix(library), Some("/usr".into()));
     assert_eq!(prefix("/python3"), None);
 }
+
+#[test]
+fn only_words_of_files_are_recorded() {
+    let (dir, _) = tree(&[
+        (
+            "srv/a-1.dist-info/INSTALLER",
+            "root:$6$x:19000:0:99999:7:::\nbin:*:1\n",
+        ),
+        ("srv/b-1.dist-info/INSTALLER", &"x".repeat(1000)),
+        (
+            "srv/c-1.dist-info/WHEEL",
+            "Tag: py3-none-any\nTag: two words\nBuild: \u{1b}[2J\n",
+        ),
+        ("srv/d-1 2.dist-info/INSTALLER", "pip"),
+    ]);
+    let launch = launch(
+        dir.path(),
+        "/usr/bin/python3.11",
+        "python3",
+        "PYTHONPATH=/srv\0",
+    );
+    let facts = scan(&launch, &[]);
+    assert_eq!(value(&facts, "python.package.a"), Some("1"));
+    assert_eq!(value(&facts, "python.package.b"), Some("1"));
+    let tagged = value(&facts, "python.package.c");
+    assert_eq!(tagged, Some("1; wheel py3-none-any"));
+    assert_eq!(value(&facts, "python.package.d"), None);
+}

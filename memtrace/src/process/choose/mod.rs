@@ -16,7 +16,7 @@ use std::{
 
 use self::cgroup::Group;
 use super::{job, memory, target};
-use crate::{escape::clean, units};
+use crate::{escape::clean, process_root, units};
 
 /// Most chosen processes that are listed.
 const LISTED: usize = 10;
@@ -216,7 +216,7 @@ fn candidate(pid: u32) -> Option<Candidate> {
     }
     let status = memory::read(pid, "status").ok()?;
     let groups = cgroup::groups(&memory::read(pid, "cgroup").ok()?);
-    let arguments = memory::arguments(&std::fs::read(format!("/proc/{pid}/cmdline")).ok()?);
+    let arguments = memory::arguments(&process_root::read_memory(pid, "cmdline").ok()?);
     let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let hostname = pod::of(&groups).and_then(|_| pod::hostname(pid));
     Some(Candidate {

@@ -5,6 +5,7 @@
 use std::{collections::HashMap, fs, path::Path};
 
 use super::{Candidate, Criterion, cgroup::Group};
+use crate::process_root;
 
 /// The UID of the pod that a process with these groups is in. With systemd, the group is
 /// `kubepods-burstable-podUID.slice` with `_` for `-`, otherwise `podUID` (the kubelet's `pkg/kubelet/cm`).
@@ -29,7 +30,7 @@ pub(super) fn of(groups: &[Group]) -> Option<String> {
 
 /// `HOSTNAME` in the environment of a process.
 pub(super) fn hostname(pid: u32) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = process_root::read_memory(pid, "environ").ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     let name = variables.find_map(|variable| variable.strip_prefix(b"HOSTNAME="))?;
     Some(String::from_utf8_lossy(name).into_owned())

@@ -22,6 +22,7 @@ pub(crate) fn json(
     top: Option<usize>,
 ) -> std::io::Result<()> {
     let text = serde_json::to_string_pretty(&value(comparison, top.unwrap_or(usize::MAX)))?;
+    let text = crate::escape::in_json(&text);
     until_closed(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 

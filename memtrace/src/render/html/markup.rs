@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::escape::clean;
+use crate::escape::{clean, in_json};
 
 /// Text that no browser takes for markup, in an element or in a quoted attribute.
 pub(super) fn escaped(text: &str) -> String {
@@ -40,7 +40,7 @@ pub(super) fn marked(text: &str) -> String {
 /// JSON for the inside of a script element, which nothing in it can end.
 pub(super) fn json(value: &impl Serialize) -> io::Result<String> {
     // `<` occurs in strings only.
-    Ok(serde_json::to_string(value)?.replace('<', "\\u003c"))
+    Ok(in_json(&serde_json::to_string(value)?).replace('<', "\\u003c"))
 }
 
 /// Writes a `dl` of terms and descriptions; nothing if there are none.

@@ -13,6 +13,7 @@ mod entry;
 mod user;
 
 use super::Table;
+use crate::own_folder;
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
     io::{self, ErrorKind, Read as _, Write as _},
@@ -59,14 +60,24 @@ impl Cache {
 
     fn of(folder: &Path, user: User) -> Option<Cache> {
         let prepared = user.run(|| {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)?;
+            match user.is_other() {
+                true => DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(folder)?,
+                false => own_folder::make(folder)?,
+            }
             check_owner(&fs::symlink_metadata(folder)?, &user, Metadata::is_dir)
         });
         if let Err(error) = prepared {
-            tracing::debug!(folder = %folder.display(), %error, "no cache of unwind tables");
+            match error.kind() {
+                ErrorKind::PermissionDenied => {
+                    tracing::warn!("no cache of unwind tables: {error}; set XDG_CACHE_HOME");
+                }
+                _ => {
+                    tracing::debug!(folder = %folder.display(), %error, "no cache of unwind tables")
+                }
+            }
             return None;
         }
         Some(Cache {

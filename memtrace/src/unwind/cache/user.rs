@@ -32,6 +32,11 @@ impl User {
         User { uid, gid, other }
     }
 
+    /// Whether it is not the effective user.
+    pub(super) fn is_other(&self) -> bool {
+        self.other
+    }
+
     /// The folder for cached data.
     pub(super) fn cache_home(&self) -> Option<PathBuf> {
         if self.other {

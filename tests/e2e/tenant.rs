@@ -1,0 +1,271 @@
+//! A user of the machine whose process root records: nothing of root's is read for them, and nothing of theirs is waited
+//! for.
+#![allow(
+    clippy::expect_used,
+    reason = "test code: a panic is how a test fails, stderr how it reports"
+)]
+
+use memtrace_tests::{
+    Bench,
+    export::{self, Export},
+    record::{self, BEGUN, Record},
+    running::{Finished, Running},
+    targets,
+};
+use std::{
+    ffi::CString,
+    fs,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{PermissionsExt, chown, symlink},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// The tenant, and another user.
+const TENANT: u32 = 2001;
+const OTHER: u32 = 2002;
+
+/// The content of root's files: one word, as an installer's name is.
+const SECRET: &str = "TOPSECRETWORD";
+
+/// Root's files with the secret, and a folder of packages of a tenant.
+struct Packages {
+    folder: PathBuf,
+    secret: PathBuf,
+}
+
+impl Packages {
+    fn new(bench: &Bench) -> Self {
+        let of = Self {
+            folder: bench.path("packages"),
+            secret: bench.path("secret"),
+        };
+        fs::create_dir(&of.folder).expect("a folder");
+        fs::write(&of.secret, SECRET).expect("a file");
+        fs::set_permissions(&of.secret, fs::Permissions::from_mode(0o600)).expect("own file");
+        of
+    }
+
+    /// The file that names the installer of a new package.
+    fn installer(&self, package: &str) -> PathBuf {
+        let folder = self.folder.join(format!("{package}-1.0.dist-info"));
+        fs::create_dir(&folder).expect("a new package");
+        folder.join("INSTALLER")
+    }
+
+    /// A Python of the tenant's that has these packages and runs `code`.
+    fn python(&self, code: &str) -> Running {
+        let mut command = Command::new("/usr/bin/python3");
+        command
+            .args([
+                "-c",
+                &format!("{code}\nprint('ready', flush=True)\ninput()"),
+            ])
+            .env("PYTHONPATH", &self.folder)
+            .uid(TENANT)
+            .gid(TENANT);
+        let running = Running::start(&mut command);
+        running.await_stdout("ready");
+        running
+    }
+}
+
+fn fact<'a>(facts: &'a Export, process: &Running, package: &str) -> &'a str {
+    facts.fact(process.pid().into(), &format!("python.package.{package}"))
+}
+
+/// A recording of a process for a second.
+fn recorded(bench: &Bench, process: &Running) -> PathBuf {
+    let record = Record::attach(bench, process.pid(), &["-d", "1s"]);
+    record.running.wait().expect_code(0);
+    record.file
+}
+
+fn contains(file: &Path, text: &str) -> bool {
+    let bytes = fs::read(file).expect("a recording");
+    bytes
+        .windows(text.len())
+        .any(|part| part == text.as_bytes())
+}
+
+#[test]
+fn files_of_others_are_not_read_for_a_tenant() {
+    let bench = Bench::new();
+    let packages = Packages::new(&bench);
+    let secret = &packages.secret;
+    let private = bench.path("private");
+    fs::create_dir(&private).expect("a folder");
+    fs::write(private.join("INSTALLER"), SECRET).expect("a file");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("own folder");
+    fs::write(packages.installer("good"), "pip\n").expect("a file");
+    symlink(secret, packages.installer("link")).expect("a link");
+    fs::hard_link(secret, packages.installer("hard")).expect("a link");
+    let magic = Path::new("/proc/self/root").join(secret.strip_prefix("/").expect("absolute"));
+    symlink(magic, packages.installer("magic")).expect("a link");
+    symlink("/proc/self/comm", packages.installer("kernel")).expect("a link");
+    symlink(&private, packages.folder.join("folder-1.0.dist-info")).expect("a link");
+    let fifo = packages.installer("fifo");
+    let name = CString::new(fifo.as_os_str().as_bytes()).expect("no zero");
+    // SAFETY: the name lives.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+
+    let mut python = packages.python("");
+    let file = recorded(&bench, &python);
+    let facts = export::read(&file);
+    assert_eq!(fact(&facts, &python, "good"), "1.0; installer pip");
+    for package in ["link", "hard", "magic", "kernel", "folder", "fifo"] {
+        assert_eq!(fact(&facts, &python, package), "1.0", "{package}");
+    }
+    assert!(!contains(&file, SECRET));
+    let host = record::memtrace(["host", "-p", &python.pid().to_string()]).expect_code(0);
+    assert!(host.stdout.contains("python.package.link"), "{host:#?}");
+    assert!(!host.stdout.contains(SECRET), "{host:#?}");
+    python.expect_alive();
+}
+
+#[test]
+fn a_lease_is_not_waited_for() {
+    let bench = Bench::new();
+    let packages = Packages::new(&bench);
+    let leased = packages.installer("leased");
+    fs::write(&leased, "pip").expect("a file");
+    chown(&leased, Some(TENANT), Some(TENANT)).expect("root may");
+    let code = format!(
+        "import fcntl, signal\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+         file = open({:?}, 'r+')\nfcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+        leased.display()
+    );
+    let python = packages.python(&code);
+    let facts = export::read(&recorded(&bench, &python));
+    // Whoever waits until the kernel breaks the lease reads the file.
+    assert_eq!(fact(&facts, &python, "leased"), "1.0");
+}
+
+#[test]
+fn a_file_system_that_does_not_answer_is_not_waited_for() {
+    let bench = Bench::new();
+    let packages = Packages::new(&bench);
+    let mounted = bench.path("mounted");
+    fs::create_dir(&mounted).expect("a folder");
+    let mut server = Command::new(targets::program("unanswering.c"));
+    let mut server = Running::start(server.arg(&mounted).arg(TENANT.to_string()));
+    server.await_stdout("ready");
+    symlink(mounted.join("x"), packages.installer("slow")).expect("a link");
+    let mut python = packages.python("");
+    let file = recorded(&bench, &python);
+    server.await_stdout("asked");
+    let facts = export::read(&file);
+    assert_eq!(fact(&facts, &python, "slow"), "1.0");
+    python.expect_alive();
+    // Its end answers whoever still waits.
+    server.signal(libc::SIGKILL);
+    server.end();
+    let path = CString::new(mounted.as_os_str().as_bytes()).expect("no zero");
+    // SAFETY: the path lives.
+    assert_eq!(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) }, 0);
+}
+
+#[test]
+fn root_caches_nothing_in_a_tenants_home() {
+    let bench = Bench::new();
+    let (home, of_root) = (bench.path("home"), bench.path("root"));
+    for folder in [&home, &of_root, &home.join(".cache")] {
+        fs::create_dir(folder).expect("a folder");
+    }
+    symlink(&of_root, home.join(".cache/memtrace")).expect("a link");
+    for folder in [home.join(".cache"), home.clone()] {
+        chown(folder, Some(TENANT), Some(TENANT)).expect("root may");
+    }
+    let mut command = record::command(["record", "-f", "-o"]);
+    command
+        .arg(bench.path("x.mtr"))
+        .args(["--", "/bin/true"])
+        .env("HOME", &home);
+    for name in ["SUDO_UID", "SUDO_GID", "XDG_CACHE_HOME"] {
+        command.env_remove(name);
+    }
+    let finished = Running::start(&mut command).wait().expect_code(0);
+    assert!(
+        finished.stderr.contains("belongs to user 2001"),
+        "{finished:#?}"
+    );
+    assert_eq!(fs::read_dir(&of_root).expect("a folder").count(), 0);
+}
+
+/// The capabilities of SECURITY.md with which another user records a tenant's process.
+const CAPABILITIES: [&str; 7] = [
+    "bpf",
+    "perfmon",
+    "sys_ptrace",
+    "dac_read_search",
+    "checkpoint_restore",
+    "setuid",
+    "setgid",
+];
+
+/// memtrace as a user who has only these capabilities.
+fn with(program: &Path, capabilities: &[&str], arguments: &[&str]) -> Command {
+    let set: String = capabilities
+        .iter()
+        .map(|name| format!(",+{name}"))
+        .collect();
+    let mut command = Command::new("setpriv");
+    for sets in ["inh", "ambient", "bounding"] {
+        command.arg(format!("--{sets}-caps=-all{set}"));
+    }
+    let ids = [format!("--reuid={OTHER}"), format!("--regid={OTHER}")];
+    command
+        .args(ids)
+        .arg("--clear-groups")
+        .arg(program)
+        .args(arguments);
+    command
+}
+
+#[test]
+fn the_named_capabilities_are_enough_and_a_missing_one_is_named() {
+    let bench = Bench::new();
+    let program = bench.path("memtrace");
+    fs::copy(targets::memtrace(), &program).expect("room for a copy");
+    let own = bench.path("own");
+    fs::create_dir(&own).expect("a folder");
+    chown(&own, Some(OTHER), Some(OTHER)).expect("root may");
+    let packages = Packages::new(&bench);
+    fs::write(packages.installer("good"), "pip").expect("a file");
+    let python = packages.python("");
+    let pid = python.pid().to_string();
+    let file = own.join("x.mtr");
+    let file = file.to_str().expect("text");
+    let arguments = ["record", "-p", &pid, "-d", "1s", "-o", file];
+    let begun = Running::start(&mut with(&program, &CAPABILITIES, &arguments));
+    begun.await_stderr(BEGUN);
+    begun.wait().expect_code(0);
+    let facts = export::read(Path::new(file));
+    assert_eq!(fact(&facts, &python, "good"), "1.0; installer pip");
+    assert_eq!(record::report(Path::new(file)).dropped(), 0);
+
+    for missing in &CAPABILITIES[..4] {
+        let others: Vec<_> = CAPABILITIES
+            .into_iter()
+            .filter(|name| name != missing)
+            .collect();
+        let name = format!("CAP_{}", missing.to_uppercase());
+        let refused: Finished = Running::start(&mut with(&program, &others, &arguments)).wait();
+        let refused = refused.expect_code(2);
+        assert!(refused.stderr.contains(&name), "{refused:#?}");
+        let check = Running::start(&mut with(&program, &others, &["check"])).wait();
+        assert!(check.stdout.contains(&name), "{check:#?}");
+    }
+    for missing in &CAPABILITIES[4..] {
+        let others: Vec<_> = CAPABILITIES
+            .into_iter()
+            .filter(|name| name != missing)
+            .collect();
+        let check = Running::start(&mut with(&program, &others, &["check"])).wait();
+        let name = format!("CAP_{}", missing.to_uppercase());
+        assert!(check.stdout.contains(&name), "{check:#?}");
+    }
+}
