@@ -126,6 +126,20 @@ fn answers_are_those_of_the_other_commands() {
         .iter()
         .find(|of| of["scope"] == "process")
         .expect("a verdict on the process");
+    // Patterns, not a file of them: a client that names recordings reads no others.
+    for (suppressions, wrong) in [
+        (json!("/etc/shadow"), "expected a sequence"),
+        (json!(["/etc/shadow"]), "leak:PATTERN"),
+    ] {
+        let arguments = json!({ "file": file, "suppressions": suppressions });
+        let params = json!({ "name": "diagnose", "arguments": arguments });
+        let refused = client.request("tools/call", params);
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(refused.to_string().contains(wrong), "{refused}");
+    }
+    let hidden = json!({ "file": file, "suppressions": ["leak:*"] });
+    let (_, data) = client.call("diagnose", hidden);
+    assert_eq!(data["entries"][0]["lines"], json!([]), "{data}");
     let (text, data) = client.call("diagnose", json!({ "file": file }));
     let finding = &data["entries"][0];
     assert_eq!(finding["class"], expected["class"], "{data}");
@@ -200,6 +214,19 @@ fn a_recording_ends_with_its_client_and_the_process_goes_on() {
     let mut target = Running::start(command.arg("10000000"));
     target.await_stdout("ready ");
     let mut client = Client::start(&["--allow-record"]);
+    for (arguments, wrong) in [
+        (
+            json!({ "pid": 1, "seconds": 1, "output": "/etc/cron.d/x" }),
+            ".mtr",
+        ),
+        (json!({ "pid": 1, "seconds": 0 }), "seconds"),
+    ] {
+        let refused = client.request(
+            "tools/call",
+            json!({ "name": "record", "arguments": arguments }),
+        );
+        assert!(refused.to_string().contains(wrong), "{refused}");
+    }
     let short = bench.path("short.mtr");
     let arguments = json!({ "pid": target.pid(), "seconds": 1, "output": name(&short) });
     let (text, data) = client.call("record", arguments.clone());

@@ -213,8 +213,8 @@ fn with(program: &Path, capabilities: &[&str], arguments: &[&str]) -> Command {
         .map(|name| format!(",+{name}"))
         .collect();
     let mut command = Command::new("setpriv");
-    for sets in ["inh", "ambient", "bounding"] {
-        command.arg(format!("--{sets}-caps=-all{set}"));
+    for option in ["--inh-caps", "--ambient-caps", "--bounding-set"] {
+        command.arg(format!("{option}=-all{set}"));
     }
     let ids = [format!("--reuid={OTHER}"), format!("--regid={OTHER}")];
     command

@@ -84,7 +84,7 @@ fn process(source: &Source, pid: u32, redactor: &Redactor) -> anyhow::Result<Vec
     let launch = Launch::read(pid).with_context(|| {
         format!("cannot inspect process {pid}: it has exited, or memtrace must run as root")
     })?;
-    let mut facts = host::process(source, process, pid, redactor);
+    let mut facts = host::process(source, process, pid, launch.environ(), redactor);
     let mappings = maps::read(pid)?;
     let provider = malloc::provider(pid, &mappings);
     facts.extend(malloc::facts(process, provider.as_deref(), redactor));

@@ -45,8 +45,10 @@ impl Collector {
             return Ok(());
         };
         let source = &self.sampling.source;
-        let facts = host::process(source, process.row.id, tgid, &self.redactor);
-        process.fingerprint.launch = Launch::read(tgid).map(Arc::new);
+        let launch = Launch::read(tgid);
+        let environ = launch.as_ref().and_then(Launch::environ);
+        let facts = host::process(source, process.row.id, tgid, environ, &self.redactor);
+        process.fingerprint.launch = launch.map(Arc::new);
         process.fingerprint.start_time = memory::start_time(tgid).unwrap_or(0);
         self.sink.send(Message::Facts(facts))?;
         self.look(tgid)

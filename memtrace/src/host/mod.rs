@@ -17,14 +17,16 @@ mod redact;
 pub(crate) mod system;
 
 use std::{
+    collections::HashMap,
     fmt::Display,
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 pub(crate) use machine::facts as machine;
+use process::System;
 pub(crate) use process::facts as process;
 pub(crate) use redact::Redactor;
 
@@ -32,7 +34,7 @@ pub(crate) use crate::recording::Fact;
 use crate::{
     escape::{clean, cut},
     ledger::ProcessId,
-    process_root::{self, Root},
+    process_root::{Place, Root},
 };
 
 /// Most bytes read of a file; those of the kernel are far shorter.
@@ -42,6 +44,9 @@ const FILE_AT_MOST: u64 = 1 << 20;
 const FIELD_AT_MOST: usize = 256;
 const VALUE_AT_MOST: usize = 4096;
 
+/// Most systems that are remembered.
+const SYSTEMS_AT_MOST: usize = 1000;
+
 /// Roots of `proc` and `sys`.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -49,6 +54,8 @@ pub(crate) struct Source {
     /// Needed for every process and long on large machines.
     flags: OnceLock<Option<Vec<String>>>,
     mounts: OnceLock<Option<String>>,
+    /// The same for all processes of a container, and each file is asked of a helper process.
+    systems: Mutex<HashMap<Place, Arc<System>>>,
 }
 
 impl Source {
@@ -62,6 +69,7 @@ impl Source {
             root,
             flags: OnceLock::new(),
             mounts: OnceLock::new(),
+            systems: Mutex::default(),
         }
     }
 
@@ -92,14 +100,6 @@ impl Source {
         Some(bytes)
     }
 
-    /// A file of a process that shows its memory: see [`process_root::read_memory`].
-    fn memory(&self, tgid: u32, file: &str) -> Option<Vec<u8>> {
-        match self.root == Path::new("/") {
-            true => process_root::read_memory(tgid, file).ok(),
-            false => self.bytes(&format!("proc/{tgid}/{file}")),
-        }
-    }
-
     /// As much of a file as one short read returns: of files that the kernel generates line by
     /// line, only the first lines.
     fn beginning(&self, path: &str) -> Option<String> {
@@ -118,12 +118,24 @@ impl Source {
         names
     }
 
-    /// The root of a process, with its rights; `None` if it is gone or hidden.
-    fn root_of(&self, tgid: u32) -> Option<Root> {
-        match self.root == Path::new("/") {
-            true => Root::of_process(tgid).ok(),
-            false => Root::at(&self.path(&format!("proc/{tgid}/root"))).ok(),
+    /// The system that a process runs on, as it was when a process of the same user first ran there; `None` if the
+    /// process is gone or hidden.
+    fn system_of(&self, tgid: u32) -> Option<Arc<System>> {
+        let root = match self.root == Path::new("/") {
+            true => Root::of_process(tgid).ok()?,
+            false => Root::at(&self.path(&format!("proc/{tgid}/root"))).ok()?,
+        };
+        let place = root.place().ok()?;
+        let mut systems = self.systems.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(system) = systems.get(&place) {
+            return Some(Arc::clone(system));
         }
+        if systems.len() >= SYSTEMS_AT_MOST {
+            systems.clear();
+        }
+        let system = Arc::new(System::read(&root));
+        systems.insert(place, Arc::clone(&system));
+        Some(system)
     }
 
     fn exists(&self, path: impl AsRef<Path>) -> bool {

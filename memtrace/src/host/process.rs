@@ -26,12 +26,13 @@ const STATUS: &[(&str, &str)] = &[
     ("process.seccomp", "Seccomp"),
 ];
 
-/// All facts about process `tgid` that may be read; those that explain most come first. Empty if it
+/// All facts about process `tgid` that may be read, of which `environ` is the environment; those that explain most come first. Empty if it
 /// is gone.
 pub(crate) fn facts(
     source: &Source,
     process: ProcessId,
     tgid: u32,
+    environ: Option<&[u8]>,
     redactor: &Redactor,
 ) -> Vec<Fact> {
     let mut facts = Facts::new(Some(process), redactor);
@@ -39,14 +40,13 @@ pub(crate) fn facts(
     let Some(status_text) = text("status") else {
         return Vec::new();
     };
-    let environ = source.memory(tgid, "environ");
     // A process that has exited has no environment: the file is empty.
     let is_there =
-        |environ: &Vec<u8>| !environ.is_empty() || source.exists(format!("proc/{tgid}/exe"));
+        |environ: &&[u8]| !environ.is_empty() || source.exists(format!("proc/{tgid}/exe"));
     let environ = environ.filter(is_there);
-    environment::facts(environ.as_deref(), &mut facts);
+    environment::facts(environ, &mut facts);
     let environ = environ.unwrap_or_default();
-    facts.add("isa.level", effective_isa(source, &environ));
+    facts.add("isa.level", effective_isa(source, environ));
     status(&status_text, &mut facts);
     cgroup::facts(source, tgid, &mut facts);
     limits(&text("limits").unwrap_or_default(), &mut facts);
@@ -106,15 +106,34 @@ fn limits(text: &str, facts: &mut Facts) {
     }
 }
 
+/// What the files of a process's root say about the system there.
+#[derive(Debug)]
+pub(super) struct System {
+    /// Of os-release.
+    release: String,
+    of_podman: bool,
+    of_docker: bool,
+}
+
+impl System {
+    pub(super) fn read(root: &Root) -> Self {
+        let has = |file| root.has(Path::new(file));
+        let releases = ["/etc/os-release", "/usr/lib/os-release"];
+        let mut releases = releases.iter().map(Path::new);
+        Self {
+            release: releases
+                .find_map(|file| root.read(file))
+                .unwrap_or_default(),
+            of_podman: has("/run/.containerenv"),
+            of_docker: has("/.dockerenv"),
+        }
+    }
+}
+
 fn container(source: &Source, tgid: u32, facts: &mut Facts) {
-    let root = source.root_of(tgid);
-    let release = root.as_ref().and_then(|root| {
-        ["/etc/os-release", "/usr/lib/os-release"]
-            .iter()
-            .find_map(|file| root.read(Path::new(file)))
-    });
-    if let Some(release) = release {
-        let release = os_release(&release);
+    let system = source.system_of(tgid);
+    if let Some(system) = &system {
+        let release = os_release(&system.release);
         for (field, key) in [
             ("os.id", "ID"),
             ("os.version", "VERSION_ID"),
@@ -123,10 +142,8 @@ fn container(source: &Source, tgid: u32, facts: &mut Facts) {
             facts.add(field, release.get(key));
         }
     }
-    facts.add(
-        "container.kind",
-        container_kind(source, tgid, root.as_ref()),
-    );
+    let kind = container_kind(source, tgid, system.as_deref());
+    facts.add("container.kind", kind);
     for namespace in ["cgroup", "mnt", "pid", "user"] {
         let link = |of: &str| std::fs::read_link(source.path(&format!("proc/{of}/ns/{namespace}")));
         if let (Ok(its), Ok(ours)) = (link(&tgid.to_string()), link("self")) {
@@ -150,16 +167,15 @@ fn os_release(text: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn container_kind(source: &Source, tgid: u32, root: Option<&Root>) -> Option<&'static str> {
+fn container_kind(source: &Source, tgid: u32, system: Option<&System>) -> Option<&'static str> {
     let groups = source
         .text(&format!("proc/{tgid}/cgroup"))
         .unwrap_or_default();
-    let has = |file| root.is_some_and(|root| root.has(Path::new(file)));
     if groups.contains("kubepods") {
         Some("kubernetes")
-    } else if has("/run/.containerenv") {
+    } else if system.is_some_and(|system| system.of_podman) {
         Some("podman")
-    } else if has("/.dockerenv") {
+    } else if system.is_some_and(|system| system.of_docker) {
         Some("docker")
     } else if groups.contains("/lxc") {
         Some("lxc")
@@ -247,7 +263,13 @@ mod tests {
         let list = Facts {
             process: None,
             redactor: &Redactor::default(),
-            list: facts(&source, ProcessId(3), 7, &Redactor::default()),
+            list: facts(
+                &source,
+                ProcessId(3),
+                7,
+                source.bytes("proc/7/environ").as_deref(),
+                &Redactor::default(),
+            ),
         };
         for (field, expected) in [
             ("env.OMP_NUM_THREADS", "2"),
@@ -279,12 +301,15 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_has_no_facts_of_its_own() {
         let (_dir, source) = tree(&[]);
-        assert_eq!(facts(&source, ProcessId(0), 7, &Redactor::default()), []);
+        assert_eq!(
+            facts(&source, ProcessId(0), 7, None, &Redactor::default()),
+            []
+        );
         let (_dir, ended) = tree(&[("proc/7/status", "Name:\tx\n"), ("proc/7/environ", "")]);
         let list = Facts {
             process: None,
             redactor: &Redactor::default(),
-            list: facts(&ended, ProcessId(0), 7, &Redactor::default()),
+            list: facts(&ended, ProcessId(0), 7, Some(b""), &Redactor::default()),
         };
         let names = list.value(variables::NAMES);
         assert_eq!(names, Some(variables::UNREADABLE));

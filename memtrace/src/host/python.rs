@@ -8,11 +8,15 @@ use std::{
 };
 
 use super::{
-    Fact, Facts, Redactor, Source,
+    Fact, Facts, Redactor,
     environment::variable,
     libraries::{is_pythons, program},
 };
-use crate::{ledger::ProcessId, process::memory, process_root::Root};
+use crate::{
+    ledger::ProcessId,
+    process::memory,
+    process_root::{self, Root},
+};
 
 /// Bounds for one process: folders, names in each, packages, and time.
 const FOLDERS_AT_MOST: usize = 16;
@@ -30,22 +34,31 @@ pub(crate) struct Launch {
     root: Root,
     program: String,
     arguments: Vec<String>,
-    environ: Vec<u8>,
+    environ: Option<Vec<u8>>,
     cwd: PathBuf,
 }
 
 impl Launch {
     /// For a running process; `None` if it is gone, or hidden.
     pub(crate) fn read(tgid: u32) -> Option<Self> {
-        let source = Source::host();
-        let cmdline = source.memory(tgid, "cmdline")?;
+        let memory = |file| process_root::read_memory(tgid, file).ok();
+        let cmdline = memory("cmdline")?;
         Some(Self {
             root: Root::of_process(tgid).ok()?,
             program: program(tgid)?,
             arguments: memory::arguments(&cmdline),
-            environ: source.memory(tgid, "environ").unwrap_or_default(),
+            environ: memory("environ"),
             cwd: std::fs::read_link(format!("/proc/{tgid}/cwd")).unwrap_or_default(),
         })
+    }
+
+    /// Its environment at the exec, if it may be read.
+    pub(crate) fn environ(&self) -> Option<&[u8]> {
+        self.environ.as_deref()
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        variable(self.environ()?, name)
     }
 
     /// Path of its executable, as the process sees it.
@@ -188,7 +201,7 @@ impl Places {
             .then(|| launch.virtual_environment(until))
             .flatten();
         let mut folders: Vec<PathBuf> = files.iter().filter_map(|path| site_of(path)).collect();
-        let python_path = variable(&launch.environ, "PYTHONPATH").unwrap_or_default();
+        let python_path = launch.variable("PYTHONPATH").unwrap_or_default();
         let on_path = python_path.split(':').filter(|folder| !folder.is_empty());
         folders.extend(on_path.map(|folder| launch.cwd.join(folder)));
         let library = version
@@ -208,8 +221,8 @@ impl Places {
             prefix = Some(venv);
         }
         if with_base && let Some(base) = &base {
-            let home = variable(&launch.environ, "HOME").filter(|home| home.starts_with('/'));
-            if variable(&launch.environ, "PYTHONNOUSERSITE").is_none() {
+            let home = launch.variable("HOME").filter(|home| home.starts_with('/'));
+            if launch.variable("PYTHONNOUSERSITE").is_none() {
                 folders.extend(
                     home.iter()
                         .flat_map(|home| sites(&Path::new(home).join(".local"))),
@@ -242,7 +255,7 @@ impl Launch {
         let path = if called.contains('/') {
             self.cwd.join(called)
         } else {
-            let path = variable(&self.environ, "PATH")?;
+            let path = self.variable("PATH")?;
             path.split(':')
                 .take(FOLDERS_AT_MOST * 4)
                 .take_while(|_| Instant::now() < until)

@@ -46,6 +46,14 @@ struct Inner {
     process: Option<Process>,
 }
 
+/// See [`Root::place`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    folder: (u64, u64),
+    mounts: Option<PathBuf>,
+    user: Option<u32>,
+}
+
 /// The process whose root it is.
 #[derive(Debug)]
 struct Process {
@@ -142,6 +150,23 @@ impl Root {
             }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+
+    /// Identifies the folder, and the user whose rights it is seen with.
+    ///
+    /// # Errors
+    /// The process has the rights of several users.
+    pub(crate) fn place(&self) -> io::Result<Place> {
+        let folder = self.0.directory.metadata()?;
+        let process = self.0.process.as_ref();
+        let user = process.map(Process::rights).transpose()?;
+        // A process in another mount namespace can see other files below the same folder.
+        let mounts = process.and_then(|of| fs::read_link(fd_path(&of.folder).join("ns/mnt")).ok());
+        Ok(Place {
+            folder: (folder.dev(), folder.ino()),
+            mounts,
+            user: user.map(|user| user.uid),
+        })
     }
 
     fn ask(&self, operation: Operation, path: &Path) -> io::Result<opener::Served> {

@@ -8,7 +8,7 @@ fn launch(root: &Path, program: &str, called: &str, environ: &str) -> Launch {
         root: Root::at(root).unwrap(),
         program: program.into(),
         arguments: vec![called.into(), "-c".into(), "pass".into()],
-        environ: environ.into(),
+        environ: Some(environ.into()),
         cwd: "/srv".into(),
     }
 }
