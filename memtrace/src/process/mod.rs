@@ -23,6 +23,7 @@ mod smaps;
 pub(crate) mod target;
 pub(crate) mod tasks;
 pub(crate) mod terminal;
+pub(crate) mod ulimits;
 
 /// Whether process `tgid` is gone, or a zombie without running threads.
 pub(crate) fn has_ended(tgid: u32) -> bool {
