@@ -41,6 +41,7 @@ mod view;
 
 pub use cli::Cli;
 pub use escape::clean;
+pub use process::ulimits::within_ulimits;
 pub use progress::{Stderr, say};
 
 /// Makes the recording of `examples/workers.rs`: events, through the ledger to the file.

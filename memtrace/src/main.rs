@@ -16,6 +16,10 @@ use tracing_subscriber::{
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    memtrace::within_ulimits(run)
+}
+
+fn run() -> ExitCode {
     let filter = env::var("MEMTRACE_LOG")
         .ok()
         .and_then(|levels| levels.trim_matches(',').parse().ok())

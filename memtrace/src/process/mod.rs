@@ -22,6 +22,7 @@ mod smaps;
 pub(crate) mod target;
 pub(crate) mod tasks;
 pub(crate) mod terminal;
+pub(crate) mod ulimits;
 pub(crate) mod weight;
 
 /// Whether process `tgid` is gone, or a zombie without running threads.

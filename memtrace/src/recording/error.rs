@@ -105,22 +105,18 @@ impl Error {
             }
             _ => "check the disk, or record to another one with `-o`",
         };
-        let system = match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure) => file::last_error(),
-            _ => None,
-        };
-        let (cause, remedy) = match system {
-            Some(error) if error.raw_os_error() == Some(libc::EFBIG) => (
-                "it has reached the largest size that a file may have here".to_owned(),
-                "raise that limit (`ulimit -f`) or record a shorter time",
-            ),
-            Some(error) => (error.to_string(), remedy),
-            None => (error.to_string(), remedy),
-        };
         Error::Write {
             path: path.into(),
-            cause,
+            cause: cause(error),
             remedy,
+        }
+    }
+
+    /// An error of SQLite in a new file.
+    pub(super) fn creating(path: &Path, error: &rusqlite::Error) -> Error {
+        Error::Create {
+            path: path.into(),
+            cause: cause(error),
         }
     }
 
@@ -171,6 +167,21 @@ impl Error {
                 cause: error.to_string(),
             },
         }
+    }
+}
+
+/// The system's own words, if it has some.
+fn cause(error: &rusqlite::Error) -> String {
+    let system = match error.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) => file::last_error(),
+        _ => None,
+    };
+    match system {
+        Some(error) if error.raw_os_error() == Some(libc::EFBIG) => {
+            "it has reached the largest size that a file may have here (`ulimit -f`)".into()
+        }
+        Some(error) => error.to_string(),
+        None => error.to_string(),
     }
 }
 

@@ -60,17 +60,14 @@ impl Writer {
             // An empty file would only be mistaken for a recording. The failure before is reported,
             // not this one.
             let _ = std::fs::remove_file(path);
-            Error::Create {
-                path: path.into(),
-                cause: error.to_string(),
-            }
+            error
         })
     }
 
     fn initialise(path: &Path, file: File, meta: &Meta) -> Result<Writer, Error> {
         let output = file.try_clone().map(|file| Output::new(path, file));
         let output = output.map_err(|error| Error::opening(path, &error))?;
-        let connection = Self::tables(file, meta).map_err(|error| Error::writing(path, &error))?;
+        let connection = Self::tables(file, meta).map_err(|error| Error::creating(path, &error))?;
         Ok(Writer {
             connection,
             path: path.into(),
