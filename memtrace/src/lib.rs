@@ -12,8 +12,6 @@ mod escape;
 mod event;
 mod file;
 mod frames;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod hash;
 mod helper;
 mod hold;

@@ -195,7 +195,7 @@ fn root_caches_nothing_in_a_tenants_home() {
     assert_eq!(fs::read_dir(&of_root).expect("a folder").count(), 0);
 }
 
-/// The capabilities of SECURITY.md with which another user records a tenant's process.
+/// The capabilities of docs/limits.md with which another user records a tenant's process.
 const CAPABILITIES: [&str; 7] = [
     "bpf",
     "perfmon",

@@ -110,7 +110,7 @@ enum Task {
     Stress(stress::Options),
     /// Run test suites of other projects untraced and traced, and compare each result (slow; as root)
     Undisturbed(undisturbed::Options),
-    /// Run readers of other people's data on millions of damaged inputs (slow)
+    /// Run the decoders of `memtrace holders` on millions of slightly damaged memory images (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),
