@@ -75,12 +75,18 @@ impl Removal {
         (0..added).for_each(|_| self.0.changed.notify_one());
     }
 
-    /// The links that are not yet being closed.
+    /// The links that are not yet being closed, once all others are closed: the kernel leaves breakpoints behind if its
+    /// thread is killed meanwhile, as by the end of this process.
     pub(crate) fn end(&self) -> Vec<Link> {
         let mut queue = self.0.lock();
         queue.has_ended = true;
+        let links = queue.links.drain(..).collect();
         self.0.changed.notify_all();
-        queue.links.drain(..).collect()
+        while queue.threads != 0 {
+            let changed = self.0.changed.wait(queue);
+            queue = changed.unwrap_or_else(PoisonError::into_inner);
+        }
+        links
     }
 }
 
@@ -112,6 +118,7 @@ impl Shared {
             }
         }
         queue.threads -= 1;
+        self.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
