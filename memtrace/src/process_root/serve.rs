@@ -190,7 +190,7 @@ fn is_mounted_by_root(found: &File, pid: Option<u32>) -> io::Result<bool> {
     let id = about.stx_mnt_id.to_string();
     let mut lines = mounts.lines();
     let line = lines.find(|line| line.split(' ').next() == Some(&id));
-    Ok(line.is_some_and(|line| mounted_by_root(line)))
+    Ok(line.is_some_and(mounted_by_root))
 }
 
 /// Of a line of proc_pid_mountinfo(5).
