@@ -76,24 +76,6 @@ const ATTACKS: &[Row] = &[
         "names_survive_the_process_that_reads_them",
     ),
     (
-        "a recording with views, virtual tables and triggers as tables",
-        "an answer or one line, < 10 s, < 512 MiB",
-        "hostile",
-        "every_command_answers_or_refuses_in_time",
-    ),
-    (
-        "a recording with a stack a million deep, and cyclic ones",
-        "an answer or one line, < 10 s, < 512 MiB",
-        "hostile",
-        "every_command_answers_or_refuses_in_time",
-    ),
-    (
-        "a recording with forged logs and page counts",
-        "an answer or one line, < 10 s, < 512 MiB",
-        "hostile",
-        "every_command_answers_or_refuses_in_time",
-    ),
-    (
         "2,000 forks at once",
         "all are traced",
         "forks",
