@@ -89,7 +89,8 @@ impl Ending {
         let of_watch = Arc::clone(&shared);
         let watch = Watch::begin("ending-signals", move |signal| {
             let mut state = lock(&of_watch.0);
-            if state.has_command && state.stage == Stage::Recording {
+            let is_for_command = state.has_command && state.stage == Stage::Recording;
+            if is_for_command || state.is_over {
                 return;
             }
             match state.asked {
@@ -127,8 +128,9 @@ impl Ending {
         self.change(|state| state.has_command = false);
     }
 
-    /// Whether a signal asked for the end.
-    pub(super) fn is_asked(&self) -> bool {
+    /// The recording is complete: nothing is left to end. Whether a signal asked for it.
+    pub(super) fn complete(&self) -> bool {
+        self.change(|state| state.is_over = true);
         lock(&self.shared.0).asked.is_some()
     }
 

@@ -255,7 +255,7 @@ async fn record_now(
     }
     let ending = Ending::watch(output.clone(), launched.is_some());
     let ending = ending.map_err(system("watch for signals"))?;
-    let mut session = Session::new(ring, plan.capture.as_deref())?;
+    let mut session = Session::new(ring, plan.capture.as_deref(), ending)?;
 
     let result = session
         .run(
@@ -264,11 +264,10 @@ async fn record_now(
             targets,
             launched.as_mut(),
             &mut startup,
-            &ending,
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
-    ending.enter(Stage::Releasing);
+    session.ending.enter(Stage::Releasing);
     // A command whose recording ended early goes on with its work, and so do descendants.
     let manner = Manner::beside(collector.shares_terminal());
     let progress = Progress::shown("recording ended; reading the last events", manner);
@@ -303,13 +302,13 @@ async fn record_now(
     let ended_ns = now_ns();
     progress.doing("recording ended; removing the probes");
     let mut released = collector.release();
-    ending.enter(Stage::Completing);
+    session.ending.enter(Stage::Completing);
     if result.is_ok() && plan.holders {
         let how = How {
             now_ns: ended_ns,
             redact: plan.redact,
         };
-        summary.holders = released.look_for_holders(&how, &progress, &ending);
+        summary.holders = released.look_for_holders(&how, &progress, &session.ending);
     }
     progress.doing(match &plan.debuginfod {
         Some(config) => format!(
@@ -318,10 +317,9 @@ async fn record_now(
         ),
         None => "recording ended; writing the names of functions".to_owned(),
     });
-    let written = released.finish(ended_ns, &|| ending.ends_names());
+    let written = released.finish(ended_ns, &|| session.ending.ends_names());
     drop(progress);
-    summary.is_urgent = ending.is_asked();
-    drop(ending);
+    summary.is_urgent = session.ending.complete();
     // A store that failed is why the session ended.
     let result = written.map_err(SessionError::from).and(result);
     if result.is_ok() {
@@ -357,10 +355,11 @@ struct Session {
     signals: Signals,
     /// SIGUSR1: search for holders now.
     searches: Signal,
+    ending: Ending,
 }
 
 impl Session {
-    fn new(ring: Ring, capture: Option<&Path>) -> Result<Self, SessionError> {
+    fn new(ring: Ring, capture: Option<&Path>, ending: Ending) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
         let capture = capture.map(Capture::create).transpose();
         Ok(Self {
@@ -368,6 +367,7 @@ impl Session {
             capture: capture.map_err(system("write the capture"))?,
             signals: Signals::watch()?,
             searches: signal(SignalKind::user_defined1()).map_err(system("watch SIGUSR1"))?,
+            ending,
         })
     }
 
@@ -378,7 +378,6 @@ impl Session {
         targets: &[Target],
         mut launched: Option<&mut Launched>,
         startup: &mut Startup,
-        ending: &Ending,
         ready: impl FnOnce(&[Untraced]),
     ) -> Result<(), SessionError> {
         for target in targets {
@@ -466,7 +465,7 @@ impl Session {
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => {
-                        ending.without_command();
+                        self.ending.without_command();
                         return Ok(());
                     }
                 () = async { sleep_until(deadline.unwrap_or(start)).await },
@@ -475,13 +474,13 @@ impl Session {
                     // The terminal sends it to the command too, which decides what to do; a second
                     // one ends the recording without it.
                     if child.is_none() || interrupted {
-                        ending.ask(libc::SIGINT);
+                        self.ending.ask(libc::SIGINT);
                         return Ok(());
                     }
                     interrupted = true;
                 }
                 _ = self.signals.terminations.recv() => {
-                    ending.ask(libc::SIGTERM);
+                    self.ending.ask(libc::SIGTERM);
                     match &launched {
                         Some(launched) => pass_on(launched, libc::SIGTERM),
                         None => return Ok(()),
@@ -490,7 +489,7 @@ impl Session {
                 _ = self.searches.recv() => collector.search_now(now_ns()),
                 // The terminal is gone; the command was notified as well.
                 _ = self.signals.hangups.recv() => {
-                    ending.ask(libc::SIGHUP);
+                    self.ending.ask(libc::SIGHUP);
                     return Ok(());
                 }
             }

@@ -56,11 +56,10 @@ impl Writer {
     /// empty file), or when it cannot be created or written.
     pub fn create(path: &Path, force: bool, meta: &Meta) -> Result<Writer, Error> {
         let file = create::create_recording(path, force)?;
-        Self::initialise(path, file, meta).map_err(|error| {
+        Self::initialise(path, file, meta).inspect_err(|_| {
             // An empty file would only be mistaken for a recording. The failure before is reported,
             // not this one.
             let _ = std::fs::remove_file(path);
-            error
         })
     }
 
