@@ -258,7 +258,8 @@ fn begin_at(when: &str, command: &[&OsStr], is_watched: impl Fn(u32) -> bool) {
         .await_stderr("memtrace: recording begins when");
     record.running.await_stdout("begun");
     let memtrace = record.running.pid();
-    let child = until("the command", || children(memtrace).pop());
+    // The first one: memtrace starts its helpers later.
+    let child = until("the command", || children(memtrace).into_iter().min());
     until("the watch", || is_watched(memtrace).then_some(()));
     assert!(!record.file.exists(), "{when}");
     record.running.send("call\n");

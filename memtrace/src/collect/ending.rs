@@ -12,14 +12,15 @@ use std::{
 use super::watch::Watch;
 use crate::progress;
 
-/// memtrace ends this long after a signal, unless it is removing its probes.
-const ALL: Duration = Duration::from_millis(2000);
+/// memtrace ends this long after a signal, unless it is removing its probes. What takes long ends far sooner; this is
+/// for a wait that nobody foresaw.
+const ALL: Duration = Duration::from_secs(5);
 /// Once they are removed, the search for holders may take this long,
 const SEARCH: Duration = Duration::from_millis(700);
 /// the names of functions may take until then,
 const NAMES: Duration = Duration::from_millis(1200);
-/// and memtrace ends.
-const COMPLETION: Duration = Duration::from_millis(1500);
+/// and memtrace ends at the latest after this.
+const COMPLETION: Duration = Duration::from_secs(10);
 /// Reading the last events and removing probes depends on the kernel alone, and takes as long as it takes; this long
 /// at most.
 const RELEASE: Duration = Duration::from_secs(30);
