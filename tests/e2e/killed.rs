@@ -31,7 +31,8 @@ fn await_interval(record: &Record) -> u64 {
         // Before its first interval there is nothing to report.
         let report = try_report(&record.file).ok()?;
         let count = allocations(&report);
-        (count > 0).then_some(count)
+        // Names come a moment later than figures.
+        (count > 0 && !report.sites("heap").is_empty()).then_some(count)
     })
 }
 
