@@ -22,6 +22,7 @@ use memtrace_common::function::Cookie;
 
 use super::{
     error::TracerError,
+    exit::uninterrupted,
     maps::descriptor,
     multi::{self, Ends, MultiError},
     raw, semaphore,
@@ -499,8 +500,8 @@ fn attach_one(
     if let Some(semaphore) = probe.usdt.and_then(|usdt| usdt.semaphore) {
         let program = uprobe.fd().map_err(failed)?.as_fd();
         let place = (probe.file_offset, semaphore);
-        let link = semaphore::attach(program, tgid, path, place, probe.cookie());
-        return link
+        let attach = || semaphore::attach(program, tgid, path, place, probe.cookie());
+        return uninterrupted(attach)
             .map(Link::Semaphore)
             .map_err(|source| failed(source.into()));
     }
@@ -521,7 +522,8 @@ pub(super) fn attach_at(
         location: UProbeAttachLocation::AbsoluteOffset(offset),
         cookie,
     };
-    let id = uprobe.attach(point, Path::new(path), UProbeScope::OneProcess(pid))?;
+    let attach = || uprobe.attach(point, Path::new(path), UProbeScope::OneProcess(pid));
+    let id = uninterrupted(attach)?;
     uprobe.take_link(id).map(Link::Perf)
 }
 

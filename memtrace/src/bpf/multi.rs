@@ -22,7 +22,7 @@ use aya_obj::{
     },
 };
 
-use super::{maps::map_fd, raw::bpf};
+use super::{exit::uninterrupted, maps::map_fd, raw::bpf};
 use crate::probes::Probe;
 
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
@@ -351,7 +351,7 @@ fn create_link(
     multi.cnt = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
     multi.flags = if ends == Ends::Return { AT_RETURN } else { 0 };
     multi.pid = pid;
-    bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
+    uninterrupted(|| bpf(bpf_cmd::BPF_LINK_CREATE, &attr))
 }
 
 #[cfg(test)]

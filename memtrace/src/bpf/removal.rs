@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::attach::Link;
+use super::{attach::Link, exit::uninterrupted};
 use crate::process::weight;
 
 /// Links closed at the same time.
@@ -31,7 +31,7 @@ pub(crate) fn detach(links: Vec<Link>) {
                 break;
             }
             // A thread that cannot be started drops its chunk here, one after another.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(chunk));
+            let _ = thread::Builder::new().spawn_scoped(scope, move || close(chunk));
         }
     });
 }
@@ -54,6 +54,11 @@ struct Queue {
     /// Those of them that wait for links.
     idle: usize,
     has_ended: bool,
+}
+
+/// Removes the probes of links.
+fn close<T>(links: T) {
+    uninterrupted(|| drop(links));
 }
 
 impl Removal {
@@ -104,7 +109,7 @@ impl Shared {
         while !queue.has_ended {
             if let Some(link) = queue.links.pop_front() {
                 drop(queue);
-                drop(link);
+                close(link);
                 queue = self.lock();
             } else {
                 queue.idle += 1;

@@ -1,5 +1,5 @@
 //! The end of a recording on request: whatever memtrace waits for, it is over within seconds of a signal, and at once
-//! after a second one. What was committed stays readable.
+//! after a second one, but for probes that are being removed. What was committed stays readable.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::watch::Watch;
-use crate::progress;
+use crate::{bpf, progress};
 
 /// memtrace ends this long after a signal, unless it is removing its probes. What takes long ends far sooner; this is
 /// for a wait that nobody foresaw.
@@ -24,6 +24,10 @@ const COMPLETION: Duration = Duration::from_secs(10);
 /// Reading the last events and removing probes depends on the kernel alone, and takes as long as it takes; this long
 /// at most.
 const RELEASE: Duration = Duration::from_secs(30);
+
+/// Signals within this time are one request: a process manager sends several, and a parent's death sends one for each of
+/// its threads.
+const SAME: Duration = Duration::from_millis(200);
 
 /// What memtrace does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,8 @@ struct State {
     since: Instant,
     /// The first signal meant for memtrace.
     asked: Option<(i32, Instant)>,
+    /// There was a second one.
+    is_urgent: bool,
     /// A launched command runs: signals are meant for it, and it must not lose its parent.
     has_command: bool,
     is_over: bool,
@@ -53,8 +59,9 @@ impl State {
     fn limit(&self) -> Option<Instant> {
         let (_, asked) = self.asked?;
         let limit = match self.stage {
-            Stage::Recording => asked + ALL,
             Stage::Releasing => self.since + RELEASE,
+            _ if self.is_urgent => asked,
+            Stage::Recording => asked + ALL,
             Stage::Completing => asked.max(self.since) + COMPLETION,
         };
         (!self.has_command).then_some(limit)
@@ -77,16 +84,16 @@ impl Ending {
             stage: Stage::Recording,
             since: Instant::now(),
             asked: None,
+            is_urgent: false,
             has_command,
             is_over: false,
         };
         let shared = Arc::new((Mutex::new(state), Condvar::new()));
         let of_thread = Arc::clone(&shared);
-        let path = output.clone();
         // Not joined: it ends soon after `is_over`.
         thread::Builder::new()
             .name("ending".to_owned())
-            .spawn(move || wait_for_limit(&of_thread, &path))?;
+            .spawn(move || wait_for_limit(&of_thread, &output))?;
         let of_watch = Arc::clone(&shared);
         let watch = Watch::begin("ending-signals", move |signal| {
             let mut state = lock(&of_watch.0);
@@ -95,8 +102,7 @@ impl Ending {
                 return;
             }
             match state.asked {
-                Some(_) if !state.has_command => end(&output, signal),
-                Some(_) => {}
+                Some((_, asked)) => state.is_urgent |= asked.elapsed() > SAME,
                 None => state.asked = Some((signal, Instant::now())),
             }
             of_watch.1.notify_all();
@@ -192,14 +198,14 @@ fn wait_for_limit(shared: &(Mutex<State>, Condvar), output: &Path) {
     }
 }
 
-/// Ends memtrace with a shell's exit status for a signal, from any thread. The kernel removes every probe with the
-/// process.
+/// Ends memtrace with a shell's exit status for a signal, from any thread.
 fn end(output: &Path, signal: i32) -> ! {
     progress::clear();
     progress::say(&format!(
         "ended before the recording was complete; `{}` has everything up to the last second",
         output.display()
     ));
+    bpf::remove_probes();
     // Without the destructors of threads that may be waiting for ever.
     // SAFETY: no memory is involved.
     unsafe { libc::_exit(128 + signal) }
@@ -214,6 +220,7 @@ mod tests {
             stage,
             since: Instant::now(),
             asked: None,
+            is_urgent: false,
             has_command,
             is_over: false,
         }
@@ -235,6 +242,17 @@ mod tests {
         state.stage = Stage::Completing;
         state.since = asked + Duration::from_secs(1);
         assert_eq!(state.limit(), Some(state.since + COMPLETION));
+    }
+
+    #[test]
+    fn a_second_signal_does_not_interrupt_the_removal_of_probes() {
+        let mut state = state(Stage::Releasing, false);
+        let asked = state.since;
+        state.asked = Some((libc::SIGINT, asked));
+        state.is_urgent = true;
+        assert_eq!(state.limit(), Some(state.since + RELEASE));
+        state.stage = Stage::Completing;
+        assert_eq!(state.limit(), Some(asked));
     }
 
     #[test]

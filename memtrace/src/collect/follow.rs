@@ -408,7 +408,7 @@ impl Collector {
         }
         // The first look at a file is made once.
         if self.modules.len() == files_before {
-            self.processes.looked(tgid, begun.elapsed());
+            self.processes.looked(tgid, begun.elapsed(), code.len());
         }
         let files = code
             .iter()

@@ -21,8 +21,8 @@ use crate::{
 /// Least time between two inspections of a process whose code has not changed, as far as is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// An inspection that takes longer, of a process with very many mappings, is followed by a rest: so many times as long.
-const LONG_LOOK: Duration = Duration::from_millis(5);
+/// The inspection of a process with more mappings of code is followed by a rest: so many times as long.
+const MANY_MAPPINGS: usize = 1000;
 const REST: u32 = 9;
 
 /// A traced process.
@@ -226,9 +226,9 @@ impl Processes {
         is_due
     }
 
-    /// Notes how long an inspection took.
-    pub(super) fn looked(&mut self, tgid: u32, took: Duration) {
-        if took > LONG_LOOK {
+    /// Notes how long an inspection took, and how many mappings of code it found.
+    pub(super) fn looked(&mut self, tgid: u32, took: Duration, mappings: usize) {
+        if mappings > MANY_MAPPINGS {
             self.looked_at.insert(tgid, (Instant::now(), took * REST));
         }
     }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::watch::Watch;
-use crate::progress::{self, Manner, Progress};
+use crate::{
+    bpf,
+    progress::{self, Manner, Progress},
+};
 
 /// The file to remove if the recording does not start.
 type Output = Mutex<Option<PathBuf>>;
@@ -73,8 +76,7 @@ fn remove(output: &Path) {
     let _ = fs::remove_file(output);
 }
 
-/// Ends memtrace with a shell's exit status for a signal. The kernel removes every probe with the
-/// process, and a command that waits to be launched ends.
+/// Ends memtrace with a shell's exit status for a signal; a command that waits to be launched ends.
 fn interrupted(output: &Output, signal: i32) -> ! {
     // Held to the end: no file may be created any more.
     let output = lock(output);
@@ -83,5 +85,6 @@ fn interrupted(output: &Output, signal: i32) -> ! {
     }
     progress::clear();
     progress::say("ended before recording began");
+    bpf::remove_probes();
     std::process::exit(128 + signal)
 }

@@ -142,9 +142,9 @@ fn record(
     // A recorder that is ended while it sets probes fails, as it should.
     let may_fail = !recorder.is_recording() && recorder.ended().is_none();
     if is_kept && recorder.ended().is_none() && !interruption.has_come() {
-        say("completing the recording; Ctrl-C skips the search for holders");
+        say("completing the recording");
     }
-    let status = recorder.end(is_kept, &interruption);
+    let status = recorder.end(is_kept);
     shown?;
     let failed = !may_fail && status.is_some_and(|status| !status.success());
     let said = match (failed, is_kept) {

@@ -12,13 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::collect::interruption::Interruption;
+/// A recorder whose recording is not wanted is asked again after this time, and ends at once. Sooner, it would take both
+/// signals for one.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
 
-/// A recorder that is not wanted any more is asked to end this often: the first time it stops recording, the second
-/// time it stops searching.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Then it is killed, which leaves the traced processes as they are.
+/// After this it is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the line begins with which a recorder says that it records.
@@ -132,29 +130,24 @@ impl Recorder {
         self.signal(libc::SIGUSR1);
     }
 
-    /// Ends it. `is_kept`: it completes the recording, which takes seconds if it searches for holders; otherwise it
-    /// only lets go of the traced processes, as after an interruption. Returns its status if it ended by itself.
-    pub(crate) fn end(&mut self, is_kept: bool, interruption: &Interruption) -> Option<ExitStatus> {
-        self.end_unless(|| is_kept && !interruption.has_come())
-    }
-
-    /// `has_time`: whether it may take its time.
-    fn end_unless(&mut self, has_time: impl Fn() -> bool) -> Option<ExitStatus> {
-        let mut begun = Instant::now();
-        let mut asked: Option<Instant> = None;
+    /// Ends it. `is_kept`: it completes the recording, which takes a second or two; otherwise it only lets go of the
+    /// traced processes. Returns its status unless it was made to end.
+    pub(crate) fn end(&mut self, is_kept: bool) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        let mut asked = 0;
         loop {
             if let Some(status) = self.ended() {
                 self.message();
-                return Some(status);
+                return (asked < 2).then_some(status);
             }
-            let has_time = has_time();
-            if has_time {
-                begun = Instant::now();
-            }
-            let is_due = asked.is_none_or(|at| !has_time && at.elapsed() >= ASK_AGAIN);
+            let is_due = match asked {
+                0 => true,
+                1 => !is_kept && begun.elapsed() >= ASK_AGAIN,
+                _ => false,
+            };
             if is_due {
                 self.signal(libc::SIGTERM);
-                asked = Some(Instant::now());
+                asked += 1;
             }
             if begun.elapsed() >= PATIENCE {
                 let _ = self.child.kill();
@@ -174,7 +167,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         if self.reader.is_some() {
-            self.end_unless(|| false);
+            self.end(false);
         }
     }
 }
