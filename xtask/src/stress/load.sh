@@ -3,7 +3,7 @@
 cd /tmp
 end=$((SECONDS + SECONDS_LONG))
 truncate -s 4096 /tmp/storm
-"$STORM" /tmp/storm 8 &
+"$STORM" /tmp/storm 4 &
 storm=$!
 
 # Records until a time or a signal, in a folder of its own: NAME, SIGNAL, OPTIONS…
@@ -22,16 +22,22 @@ while_time() {
     while [ "$SECONDS" -lt "$end" ]; do "$@"; done
 }
 
-while_time round attached '' -d 5s -p "$storm" &
-while_time round one-by-one '' -d 5s --one-by-one -p "$storm" &
-while_time round interrupted INT -p "$storm" &
-while_time round killed KILL --one-by-one -p "$storm" &
-while_time round launched '' -- bash -c 'for i in $(seq 20); do /bin/true & done; wait' &
-while_time round holder-killed '' -d 5s -p "$storm" &
+# Two recordings at a time: an emulated processor takes minutes to remove the events of more.
+by_itself() {
+    round attached '' -d 5s -p "$storm"
+    round interrupted INT -p "$storm"
+    round launched '' -- bash -c 'for i in $(seq 20); do /bin/true & done; wait'
+}
+by_force() {
+    round one-by-one '' -d 5s --one-by-one -p "$storm"
+    round killed KILL --one-by-one -p "$storm"
+    round holder-killed '' -d 5s -p "$storm"
+}
+while_time by_itself &
+while_time by_force &
 while_time sh -c 'sleep 7; pkill -KILL -f "^memtrace hold"' &
 while [ "$SECONDS" -lt "$end" ]; do sleep 1; done
 kill -0 "$storm" && echo "storm 0" >> "$OUT/rounds"
-# Removing events one by one takes minutes on an emulated processor.
 last=$((SECONDS + LONGEST_ROUND))
 while pgrep -f "^$MEMTRACE_BIN record" > /dev/null && [ "$SECONDS" -lt "$last" ]; do sleep 1; done
 for process in $(pgrep -f "^$MEMTRACE_BIN|^memtrace"); do
