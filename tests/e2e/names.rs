@@ -1,15 +1,19 @@
 //! Names are read by a process of their own, which may be killed.
 
-use std::fs;
+use std::{fs, net::TcpListener, process::Command, time::Duration};
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
     kernel::children,
-    record::{self, Record},
+    record::{self, BEGUN, Record},
     report::Report,
+    running::Running,
     targets, until,
 };
+
+/// Names that do not come would be waited for much longer.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The processes that read symbols for a recording.
 fn readers(record: &Record) -> Vec<u32> {
@@ -67,4 +71,59 @@ fn names_survive_the_process_that_reads_them() {
     let report = record.finish(7);
     assert!(has(&report, "first") && has(&report, "second"));
     assert_eq!(report.loss(Reason::NamesBudget), 0);
+}
+
+/// Whoever waits for a name does not hear of a signal.
+#[test]
+fn a_signal_ends_a_recording_whose_names_do_not_come() {
+    let bench = Bench::new();
+    let mut target = Running::start(&mut Command::new(targets::program("named.c")));
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &["--interval", "50ms"]);
+    target.send("1\n");
+    let reader = until("the process that reads symbols", || readers(&record).pop());
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(reader.cast_signed(), libc::SIGSTOP) };
+    end(record, &target);
+}
+
+/// A server of debug information that accepts and says nothing.
+#[test]
+fn a_signal_ends_a_recording_whose_server_does_not_answer() {
+    let bench = Bench::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let program = targets::build("gcc", &["-O1", "-s"], &["named.c"], &[]);
+    let mut target = Running::start(&mut Command::new(program));
+    target.await_stdout("ready");
+    let file = bench.path("x.mtr");
+    let mut command = record::command(["record", "--debuginfod", "-p"]);
+    command
+        .arg(target.pid().to_string())
+        .arg("-o")
+        .arg(&file)
+        .env("DEBUGINFOD_CACHE_PATH", bench.path("cache"))
+        .env(
+            "DEBUGINFOD_URLS",
+            format!("http://{}", server.local_addr().unwrap()),
+        );
+    let running = Running::start(&mut command);
+    running.await_stderr(BEGUN);
+    target.send("1\n");
+    let connection = until("a request", || server.accept().ok());
+    end(Record { running, file }, &target);
+    drop(connection);
+}
+
+/// Ends a recording as Ctrl-C does. Its last names are not waited for.
+fn end(record: Record, target: &Running) {
+    record.running.signal(libc::SIGINT);
+    record.running.wait_within(DEADLINE).expect_code(0);
+    let report = record::report(&record.file);
+    assert!(
+        report
+            .processes
+            .iter()
+            .any(|process| process.tgid == target.pid())
+    );
 }

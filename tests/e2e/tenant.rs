@@ -269,3 +269,47 @@ fn the_named_capabilities_are_enough_and_a_missing_one_is_named() {
         assert!(check.stdout.contains(&name), "{check:#?}");
     }
 }
+
+/// A name of a program that a spreadsheet, a terminal and a reader take for something else.
+const MISLEADING: &str = "=cmd\u{9b}31m\u{202e}x";
+
+#[test]
+fn no_name_of_a_tenants_is_a_formula_or_steers_a_terminal() {
+    let bench = Bench::new();
+    let program = bench.path(MISLEADING);
+    fs::copy(targets::program("named.c"), &program).expect("room for a copy");
+    let mut command = Command::new(&program);
+    let mut target = Running::start(command.uid(TENANT).gid(TENANT));
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &[]);
+    target.send("1\n");
+    target.await_stdout("allocated");
+    let file = record.file.clone();
+    record.stop();
+    let file = file.to_str().expect("text");
+    let mut seen = 0;
+    for arguments in [
+        &["report", file][..],
+        &["report", "--format", "json", file],
+        &["export", "--format", "csv", file],
+        &["diagnose", file],
+        &["diagnose", "--format", "json", file],
+        &["export", "--format", "collapsed", file],
+    ] {
+        let finished = record::memtrace(arguments);
+        assert_eq!(finished.stderr, "", "{arguments:?}");
+        let output = &finished.stdout;
+        seen += usize::from(output.contains("cmd"));
+        assert!(
+            !output.contains(['\u{9b}', '\u{202e}']),
+            "{arguments:?}: {output:?}"
+        );
+        if arguments.contains(&"csv") {
+            let mut cells = output
+                .split([',', '\n'])
+                .map(|cell| cell.trim_start_matches('"'));
+            assert!(!cells.any(|cell| cell.starts_with('=')), "{output}");
+        }
+    }
+    assert!(seen >= 3, "the name is in {seen} outputs");
+}
