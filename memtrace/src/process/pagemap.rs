@@ -7,6 +7,9 @@ use procfs::{
     process::{MemoryPageFlags, PageInfo, PageMap, Process, SwapPageFlags},
 };
 
+/// Pages whose states are read at once.
+const BATCH: usize = 1 << 16;
+
 /// The pages of one process.
 pub(crate) struct ResidentPages {
     pages: PageMap,
@@ -38,6 +41,40 @@ impl ResidentPages {
         let pages = self.pages.get_range_info(first as usize..last as usize)?;
         let taken = pages.iter().filter(|page| is_taken(page)).count() as u64;
         Ok(edges + taken * self.page_size)
+    }
+
+    /// The parts of a private mapping of a file that the process has written: the others are as in the file, and to
+    /// read them waits for its disk or server.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub(crate) fn written(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
+        let end = range.end;
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        let pages = range.start / self.page_size..end.div_ceil(self.page_size);
+        for first in pages.clone().step_by(BATCH) {
+            let last = pages.end.min(first + BATCH as u64);
+            let batch = self.pages.get_range_info(first as usize..last as usize)?;
+            for (page, _) in (first..last).zip(&batch).filter(|(_, page)| is_own(page)) {
+                let start = (page * self.page_size).max(range.start);
+                let after = ((page + 1) * self.page_size).min(end);
+                match parts.last_mut() {
+                    Some(part) if part.end == start => part.end = after,
+                    _ => parts.push(start..after),
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Whether a page no longer is the file's.
+fn is_own(page: &PageInfo) -> bool {
+    match page {
+        PageInfo::MemoryPage(flags) => {
+            flags.contains(MemoryPageFlags::PRESENT) && !flags.contains(MemoryPageFlags::FILE)
+        }
+        PageInfo::SwapPage(flags) => flags.contains(SwapPageFlags::SWAP),
     }
 }
 
@@ -80,5 +117,36 @@ mod tests {
         assert_eq!(pages.bytes(inside).unwrap(), page - 100 + 50);
         // SAFETY: the mapping made above.
         unsafe { libc::munmap(area, 8 * page as usize) };
+    }
+
+    #[test]
+    fn pages_of_a_file_that_were_only_read_are_not_written_as_root() {
+        let page = procfs::page_size();
+        let file = crate::file::of_bytes(&vec![1; 4 * page as usize]).unwrap();
+        // SAFETY: a new mapping of our own file.
+        let area = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                4 * page as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE,
+                std::os::fd::AsRawFd::as_raw_fd(&file),
+                0,
+            )
+        };
+        assert_ne!(area, libc::MAP_FAILED);
+        let start = area as u64;
+        // SAFETY: all are in the mapping.
+        unsafe {
+            let bytes = area.cast::<u8>();
+            assert_eq!(bytes.read_volatile(), 1);
+            bytes.add(page as usize).write_volatile(2);
+            bytes.add(2 * page as usize).write_volatile(2);
+        }
+        let mut pages = ResidentPages::open(std::process::id()).unwrap();
+        let written = pages.written(start + 8..start + 3 * page - 8).unwrap();
+        assert_eq!(written, [start + page..start + 3 * page - 8]);
+        // SAFETY: the mapping made above.
+        unsafe { libc::munmap(area, 4 * page as usize) };
     }
 }

@@ -17,7 +17,15 @@ pub(super) const LATEST: u64 = 1 << 61;
 /// The largest figure, bytes or a count.
 const LARGEST: u64 = 1 << 53;
 
+/// The longest name or path, bytes. Those of C++ have some thousands.
+const LONGEST: usize = 1 << 20;
+
 pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
+    for column in [2, 3, 4, 6, 9] {
+        if row.get_ref(column)?.as_str_or_null().is_ok_and(is_too_long) {
+            return Err(unexpected(column, "length of a name"));
+        }
+    }
     let kind: String = row.get(1)?;
     Ok(Frame {
         kind: [FrameKind::Native, FrameKind::Python]
@@ -33,6 +41,10 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
         inlined: row.get(8)?,
         unresolved: row.get::<_, Option<String>>(9)?.map(Into::into),
     })
+}
+
+fn is_too_long(text: Option<&str>) -> bool {
+    text.is_some_and(|text| text.len() > LONGEST)
 }
 
 /// The node of this id, from its stored form: the distance of its parent, and its location.
@@ -121,6 +133,38 @@ pub(super) fn uint(row: &Row, column: usize) -> rusqlite::Result<u64> {
 }
 
 /// Bytes, or a count.
+/// All figures of a table that were read so far: their sum is in range, and so is that of any of them.
+#[derive(Default)]
+pub(super) struct Sum(u64);
+
+impl Sum {
+    pub(super) fn add(&mut self, totals: &Totals) -> rusqlite::Result<()> {
+        self.add_figures([
+            totals.live_bytes,
+            totals.live_count,
+            totals.inherited_bytes,
+            totals.inherited_count,
+            totals.alloc_bytes,
+            totals.alloc_count,
+            totals.free_bytes,
+            totals.free_count,
+            totals.peak_bytes,
+        ])
+    }
+
+    pub(super) fn add_figures<const N: usize>(
+        &mut self,
+        figures: [u64; N],
+    ) -> rusqlite::Result<()> {
+        // Each is far smaller than what is left.
+        self.0 += figures.iter().sum::<u64>();
+        match self.0 <= LATEST {
+            true => Ok(()),
+            false => Err(rusqlite::Error::IntegralValueOutOfRange(0, i64::MAX)),
+        }
+    }
+}
+
 pub(super) fn figure(row: &Row, column: usize) -> rusqlite::Result<u64> {
     in_range(row.get(column)?, LARGEST, column)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::{self, File},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,9 +13,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
-    compat, create,
+    budget, compat, create,
     decode::{
-        LATEST, end, figure, frame, json, layer, lifetimes, node, optional, totals, uint,
+        LATEST, Sum, end, figure, frame, json, layer, lifetimes, node, optional, totals, uint,
         unexpected, unpack_births,
     },
     device_tables,
@@ -72,6 +72,7 @@ impl Recording {
             true => journal(path, found.uid())?,
             false => None,
         };
+        budget::add(path, found.len());
         let (connection, guard) = guard::connect(Reader::new(file, journal), found.len())
             .map_err(|error| Error::reading(path, &error))?;
         Self::check(connection, guard, path)
@@ -157,6 +158,9 @@ impl Recording {
 
     /// It is read once more: the limits of one reading begin again.
     pub(crate) fn read_again(&self) {
+        budget::renew();
+        let bytes = fs::metadata(&self.path).map_or(0, |found| found.len());
+        budget::add(&self.path, bytes);
         self.guard.begin();
     }
 
@@ -400,14 +404,17 @@ fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<Laye
                peak_ns, peak_epoch, before_attach_bytes, cleared_by_exec_bytes, \
                cleared_by_exec_count FROM layer_history WHERE interval <= ?1 \
                GROUP BY process, layer ORDER BY process, layer";
+    let mut sum = Sum::default();
     transaction
         .prepare(sql)?
         .query_map([interval], |row| {
+            let totals = totals(row, 3)?;
+            sum.add(&totals)?;
             Ok(LayerSnapshot {
                 process: ProcessId(row.get(0)?),
                 layer: layer(row, 1)?,
                 totals: LayerTotals {
-                    totals: totals(row, 3)?,
+                    totals,
                     peak_epoch: uint(row, 13)?,
                     before_attach_bytes: uint(row, 14)?,
                     cleared_by_exec_bytes: uint(row, 15)?,
@@ -432,6 +439,7 @@ fn sites(
     let count = "SELECT count(*) FROM site";
     let count = transaction.query_row(count, [], |row| row.get::<_, u32>(0))?;
     let mut sites = Vec::with_capacity(count as usize);
+    let mut sum = Sum::default();
     let mut statement = transaction.prepare("SELECT * FROM site")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -456,6 +464,11 @@ fn sites(
             past: history.remove(&number),
             births: births.remove(&number),
         };
+        sum.add(&stored.current.totals)?;
+        sum.add_figures([stored.current.at_peak_bytes, stored.current.at_peak_count])?;
+        if let Some(past) = &stored.past {
+            sum.add(past)?;
+        }
         sites.extend(moments.site(stored));
     }
     Ok(sites)

@@ -6,7 +6,10 @@ use super::frames::Functions;
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
-    process::maps::{self, Mapping},
+    process::{
+        maps::{self, Mapping},
+        pagemap::ResidentPages,
+    },
     units,
 };
 use std::ops::Range;
@@ -125,6 +128,7 @@ impl Roots {
                 });
             }
         }
+        let ranges = written(pid, ranges, mappings);
         Self {
             ranges,
             threads,
@@ -319,6 +323,32 @@ fn is_pool(mapping: &Mapping) -> bool {
         .is_some_and(|path| path.as_os_str().as_encoded_bytes().starts_with(b"[v"));
     let permissions = mapping.permissions;
     permissions.read && permissions.write && !permissions.shared && !is_special
+}
+
+/// Leaves out what is as in a file, where no program keeps addresses of its blocks.
+fn written(pid: u32, ranges: Vec<RootRange>, mappings: &[Mapping]) -> Vec<RootRange> {
+    // Without it, everything is read.
+    let Ok(mut pages) = ResidentPages::open(pid) else {
+        return ranges;
+    };
+    let mut kept = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let after = mappings.partition_point(|mapping| mapping.start <= range.start);
+        let mapping = after.checked_sub(1).map(|index| &mappings[index]);
+        let written = match mapping.is_some_and(|mapping| mapping.ino != 0) {
+            true => pages.written(range.start..range.end).ok(),
+            false => None,
+        };
+        match written {
+            Some(parts) => kept.extend(parts.into_iter().map(|part| RootRange {
+                start: part.start,
+                end: part.end,
+                kind: range.kind,
+            })),
+            None => kept.push(range),
+        }
+    }
+    kept
 }
 
 /// The parts of a range outside the `taken` ones, which are sorted by their start.
