@@ -651,3 +651,77 @@ fn every_command_answers_or_refuses_in_time() {
     assert!(number >= 60 || std::env::var_os("MEMTRACE_HOSTILE").is_some());
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
+
+/// SQLite would follow them, and wait for a FIFO for ever.
+#[test]
+fn no_journal_beside_a_recording_is_followed() {
+    let bench = Bench::new();
+    let Record { running, file } = Record::launch(&bench, &[], ["true"]);
+    running.wait().expect_code(0);
+    let report = || {
+        let finished = record::memtrace(["report".as_ref(), file.as_os_str()]).expect_code(0);
+        finished.stdout
+    };
+    let expected = report();
+    let beside = |suffix: &str| {
+        let mut name = file.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    // One of SQLite's own, as it is in the middle of a transaction that replaces everything.
+    let other = bench.path("other");
+    fs::copy(&file, &other).expect("room for a copy");
+    let connection = Connection::open(&other).expect("a database");
+    let sql = "PRAGMA cache_size = 1; BEGIN; UPDATE recording SET meta = '{}'; DELETE FROM string";
+    connection.execute_batch(sql).expect("a transaction");
+    connection.cache_flush().expect("a journal");
+    let journal = fs::read(bench.path("other-journal")).expect("a journal");
+    assert!(journal.len() > 512);
+    for suffix in ["-journal", "-wal"] {
+        let path = beside(suffix);
+        fs::write(&path, &journal).expect("room for a file");
+        assert_eq!(report(), expected, "{suffix}: a journal");
+        fs::write(&path, "garbage").expect("room for a file");
+        assert_eq!(report(), expected, "{suffix}: garbage");
+        fs::remove_file(&path).expect("own file");
+        std::os::unix::fs::symlink("/etc/shadow", &path).expect("a link");
+        assert_eq!(report(), expected, "{suffix}: a link");
+        fs::remove_file(&path).expect("own file");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+        // SAFETY: the name lives.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+        assert_eq!(report(), expected, "{suffix}: a FIFO");
+    }
+    // A recorder does not follow them either.
+    let Record { running, .. } = Record::launch(&bench, &[], ["true"]);
+    running.wait().expect_code(0);
+    assert!(report().contains("normally"));
+}
+
+/// What is not a regular file is refused, and not waited for.
+#[test]
+fn what_is_no_file_is_refused() {
+    let bench = Bench::new();
+    let (fifo, sparse, empty) = (
+        bench.path("fifo"),
+        bench.path("sparse"),
+        bench.path("empty"),
+    );
+    let name = std::ffi::CString::new(fifo.as_os_str().as_encoded_bytes()).expect("no zero");
+    // SAFETY: the name lives.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+    let terabyte = File::create(&sparse).and_then(|file| file.set_len(1 << 40));
+    terabyte.expect("a file with a hole");
+    fs::write(&empty, "").expect("a file");
+    let device = PathBuf::from("/dev/zero");
+    for path in [
+        &fifo,
+        &sparse,
+        &empty,
+        &device,
+        &bench.folder().to_path_buf(),
+    ] {
+        let refused = record::memtrace(["report".as_ref(), path.as_os_str()]).expect_code(2);
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:#?}");
+    }
+}

@@ -2,6 +2,8 @@
 //! the process with a line.
 
 use std::{
+    fs::Metadata,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -47,8 +49,10 @@ pub(crate) fn watch() {
         .spawn(watch);
 }
 
-/// A recording of this many bytes is about to be read, besides those that were opened before.
-pub(super) fn add(path: &Path, bytes: u64) {
+/// A recording is about to be read, besides those that were opened before.
+pub(super) fn add(path: &Path, file: &Metadata) {
+    // A file with holes is no larger than what it contains.
+    let bytes = file.len().min(file.blocks() * 512);
     let mut budget = lock();
     let budget = budget.get_or_insert_with(|| Budget {
         paths: Vec::new(),

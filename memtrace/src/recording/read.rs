@@ -72,7 +72,7 @@ impl Recording {
             true => journal(path, found.uid())?,
             false => None,
         };
-        budget::add(path, found.len());
+        budget::add(path, &found);
         let (connection, guard) = guard::connect(Reader::new(file, journal), found.len())
             .map_err(|error| Error::reading(path, &error))?;
         Self::check(connection, guard, path)
@@ -159,8 +159,9 @@ impl Recording {
     /// It is read once more: the limits of one reading begin again.
     pub(crate) fn read_again(&self) {
         budget::renew();
-        let bytes = fs::metadata(&self.path).map_or(0, |found| found.len());
-        budget::add(&self.path, bytes);
+        if let Ok(found) = fs::metadata(&self.path) {
+            budget::add(&self.path, &found);
+        }
         self.guard.begin();
     }
 
