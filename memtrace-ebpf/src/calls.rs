@@ -16,12 +16,16 @@ use memtrace_common::{
 };
 
 use crate::{
-    arch::{after_return, argument, arguments, entry_stack_pointer, return_value, stack_pointer},
+    arch::{
+        after_return, argument, arguments, at_entry, entry_stack_pointer, return_value,
+        stack_pointer,
+    },
     caller::Caller,
     emit::{Wake, emit_here, header_at, lost},
     kernel::CurrentTask,
     kernel_stack,
     maps::{CALLED, recording},
+    memory::word_or_zero,
     stack,
     thread::{Call, Thread},
 };
@@ -133,21 +137,41 @@ pub(crate) fn release(
 /// An allocation function returned.
 #[uretprobe]
 pub fn call_return(context: RetProbeContext) -> u32 {
-    leave(&context);
+    // SAFETY: the context of a uprobe is the thread's registers.
+    let registers = unsafe { &*context.regs };
+    kernel_stack::use_own(&context, registers);
+    leave(&context, registers, entry_stack_pointer(registers), |at| {
+        *at = after_return(registers);
+    });
     0
 }
 
-#[inline(always)]
-fn leave(context: &RetProbeContext) -> Option<()> {
+/// An allocation function that reads its own return address is about to return: the kernel does not replace that address.
+#[uprobe]
+pub fn call_end(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
-    kernel_stack::use_own(context, registers);
+    kernel_stack::use_own(&context, registers);
+    let sp = stack_pointer(registers);
+    leave(&context, registers, sp, |at| {
+        *at = at_entry(registers, word_or_zero(sp));
+    });
+    0
+}
+
+/// `sp` is the stack pointer that the entry saw; `at` fills in the caller's registers.
+#[inline(always)]
+fn leave(
+    context: &impl EbpfContext,
+    registers: &pt_regs,
+    sp: u64,
+    at: impl FnOnce(&mut Registers),
+) -> Option<()> {
     if !recording() {
         return None;
     }
     let task = CurrentTask::get();
     let (caller, thread) = Thread::of(task).ok()?;
-    let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
         lost(Reason::BeganBeforeAttach);
         return None;
@@ -183,9 +207,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
         size: call.size,
         realloc,
     };
-    report(context, task, &caller, thread, &given, |at| {
-        *at = after_return(registers);
-    });
+    report(context, task, &caller, thread, &given, at);
     None
 }
 

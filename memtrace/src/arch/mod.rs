@@ -53,6 +53,14 @@ pub(crate) fn thread_cache(architecture: Architecture, body: &[u8]) -> Option<Th
     }
 }
 
+/// Offsets of the return instructions of a function whose code is `body`; none if it also ends in other ways.
+pub(crate) fn returns(architecture: Architecture, body: &[u8]) -> Vec<u64> {
+    match architecture {
+        Architecture::X86_64 => x86_64::returns(body),
+        Architecture::Aarch64 | Architecture::Other(_) => Vec::new(),
+    }
+}
+
 /// Target of a function that only jumps; `None` for all others.
 pub(crate) fn forwards(architecture: Architecture, body: &[u8]) -> Option<Forward> {
     match architecture {

@@ -3,7 +3,7 @@
 mod instructions;
 mod thread_cache;
 
-pub(super) use instructions::{BEGINNING, forwards, probe_site};
+pub(super) use instructions::{BEGINNING, forwards, probe_site, returns};
 pub(crate) use instructions::{addresses_taken, jumps};
 pub(super) use thread_cache::thread_cache;
 

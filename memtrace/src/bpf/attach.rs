@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fs, io, iter,
     num::NonZeroU32,
+    ops::Range,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
@@ -72,27 +73,33 @@ pub(super) enum Way {
         own: OwnPrograms,
     },
     /// Older ones: a perf event for each, by the programs of these names.
-    Perf([&'static str; 5]),
+    Perf(Names),
 }
 
-/// Entry and return of memory functions, entry and return of device functions, static probes.
-const PROGRAMS: [&str; 5] = [
+/// Entry and return of memory functions, entry and return of device functions, static probes, return instructions.
+const PROGRAMS: Names = [
     "call_entry",
     "call_return",
     "device_entry",
     "device_return",
     "device_request",
+    "call_end",
 ];
-const EMPTY_PROGRAMS: [&str; 5] = [
+const EMPTY_PROGRAMS: Names = [
     "empty_entry",
     "empty_return",
     "empty_entry",
     "empty_return",
     "empty_entry",
+    "empty_entry",
 ];
+type Names = [&'static str; 6];
 
 /// Those of the above that are for devices.
-const DEVICE: std::ops::Range<usize> = 2..4;
+const DEVICE: Range<usize> = 2..4;
+
+/// The one for return instructions, which is also loaded when it is needed.
+const ENDS: usize = 5;
 
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
@@ -147,13 +154,14 @@ const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 fn program_of(probe: &Probe, at_return: bool) -> usize {
     match probe.usdt {
         Some(_) => 4,
+        None if at_return && !probe.ends.is_empty() => ENDS,
         None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
     }
 }
 
 /// The programs of an [`Attacher`], before they are loaded.
 pub(super) struct Programs {
-    names: [&'static str; 5],
+    names: Names,
     multi: Option<multi::Prepared>,
     /// Returns may be left alone.
     session: bool,
@@ -205,6 +213,7 @@ impl Programs {
         let plain = programs.split_off(first.len() - PLAIN.len());
         let mut programs: Vec<_> = programs.into_iter().map(Some).collect();
         programs.splice(DEVICE.start..DEVICE.start, DEVICE.map(|_| None));
+        programs.push(None);
         let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
         let session = session.and_then(|program| program.inspect_err(failed).ok());
         Some(Way::Multi {
@@ -228,8 +237,8 @@ impl Programs {
 }
 
 /// The programs that are loaded at the start: those of memory, of static probes, and without a cookie.
-fn names_but_devices(names: &[&'static str; 5]) -> Vec<&'static str> {
-    let (memory, rest) = (&names[..DEVICE.start], &names[DEVICE.end..]);
+fn names_but_devices(names: &Names) -> Vec<&'static str> {
+    let (memory, rest) = (&names[..DEVICE.start], &names[DEVICE.end..ENDS]);
     [memory, rest, &PLAIN].concat()
 }
 
@@ -246,7 +255,7 @@ fn is_hot(probe: &Probe) -> bool {
 
 /// Programs that are loaded when they are needed: copies of the program for entries, each for one function, and others.
 pub(super) struct OwnPrograms {
-    names: [&'static str; 5],
+    names: Names,
     prepared: Box<multi::Prepared>,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
@@ -348,7 +357,7 @@ impl Attacher {
         let Way::Multi { programs, own, .. } = &mut self.way else {
             return Ok(());
         };
-        own.complete(programs, DEVICE)
+        own.complete(programs, DEVICE.chain([ENDS]))
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -419,6 +428,11 @@ impl Attacher {
                             .filter(|probe| program_of(probe, ends == Ends::Return) == place)
                             .collect();
                         if !at_place.is_empty() {
+                            let ends = if place == ENDS {
+                                Ends::Instruction
+                            } else {
+                                ends
+                            };
                             attach(program, &at_place, ends)?;
                         }
                     }
@@ -434,9 +448,18 @@ impl Attacher {
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
-                    let program = programs[program_of(probe, at_return)];
-                    let mut attach = |_: &[&Probe]| attach_one(ebpf, program, tgid, &path, probe);
-                    links.extend(attach_around(&[probe], taken, &mut attach)?);
+                    let place = program_of(probe, at_return);
+                    let offsets = if place == ENDS {
+                        &probe.ends[..]
+                    } else {
+                        &[probe.file_offset]
+                    };
+                    for &offset in offsets {
+                        let mut attach = |_: &[&Probe]| {
+                            attach_one(ebpf, programs[place], tgid, &path, (probe, offset))
+                        };
+                        links.extend(attach_around(&[probe], taken, &mut attach)?);
+                    }
                 }
             }
         }
@@ -489,7 +512,7 @@ fn attach_one(
     program: &'static str,
     tgid: u32,
     path: &str,
-    probe: &Probe,
+    (probe, offset): (&Probe, u64),
 ) -> Result<Link, TracerError> {
     let failed = |source| TracerError::Uprobe {
         symbol: probe.symbol.clone(),
@@ -499,13 +522,13 @@ fn attach_one(
     let uprobe = uprobe(ebpf, program)?;
     if let Some(semaphore) = probe.usdt.and_then(|usdt| usdt.semaphore) {
         let program = uprobe.fd().map_err(failed)?.as_fd();
-        let place = (probe.file_offset, semaphore);
+        let place = (offset, semaphore);
         let attach = || semaphore::attach(program, tgid, path, place, probe.cookie());
         return uninterrupted(attach)
             .map(Link::Semaphore)
             .map_err(|source| failed(source.into()));
     }
-    attach_at(uprobe, tgid, path, probe.file_offset, Some(probe.cookie())).map_err(failed)
+    attach_at(uprobe, tgid, path, offset, Some(probe.cookie())).map_err(failed)
 }
 
 /// Attaches a loaded program in all threads of a process.

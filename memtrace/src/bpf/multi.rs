@@ -39,6 +39,8 @@ const TRIED: &str = "empty_entry";
 pub(super) enum Ends {
     Entry,
     Return,
+    /// At the function's return instructions.
+    Instruction,
     /// At entries, and at the returns that it chooses: a session.
     Both,
 }
@@ -46,7 +48,9 @@ pub(super) enum Ends {
 impl Ends {
     fn attach_type(self) -> u32 {
         match self {
-            Ends::Entry | Ends::Return => bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32,
+            Ends::Entry | Ends::Return | Ends::Instruction => {
+                bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32
+            }
             Ends::Both => SESSION,
         }
     }
@@ -302,6 +306,10 @@ pub(super) fn attach(
     probes: &[&Probe],
     ends: Ends,
 ) -> io::Result<OwnedFd> {
+    if ends == Ends::Instruction {
+        let offsets = probes.iter().flat_map(|probe| probe.ends.iter().copied());
+        return attach_plain(program, tgid, path, &offsets.collect::<Vec<_>>());
+    }
     let path = CString::new(path)?;
     let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
     let cookies: Vec<u64> = probes.iter().map(|probe| probe.cookie()).collect();

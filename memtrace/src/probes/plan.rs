@@ -47,21 +47,33 @@ pub(crate) fn plan(elf: &Elf<'_>, extra: &[String]) -> Vec<Probe> {
     let candidates = candidates(elf, extra);
     let mut places = merge(candidates);
     drop_forwarders(elf, &mut places);
+    let mut probes: Vec<Probe> = places.into_values().map(|place| place.probe(elf)).collect();
     if is_sanitizer(elf) {
-        for place in places.values_mut() {
-            place.chosen.function.may_throw = false;
+        for probe in probes.iter_mut().filter(|probe| probe.needs_return) {
+            probe.function.may_throw = false;
+            probe.ends = ends(elf, probe.entry_offset);
         }
     }
-    let mut probes: Vec<Probe> = places.into_values().map(|place| place.probe(elf)).collect();
     probes.sort_by_key(|probe| (!probe.needs_return, probe.entry_offset));
     probes.extend(usdt::probes(elf));
     probes
 }
 
-/// Whether the file has the runtime of a sanitizer, whose operators end the process where others throw.
+/// Whether the file has the runtime of a sanitizer. Its functions unwind the stack for their own reports, and its operators
+/// end the process where others throw.
 fn is_sanitizer(elf: &Elf<'_>) -> bool {
     let mut functions = elf.functions();
     functions.any(|symbol| symbol.name == "__sanitizer_set_report_fd")
+}
+
+/// The return instructions of the function that begins at `offset`, offsets into the file.
+fn ends(elf: &Elf<'_>, offset: u64) -> Vec<u64> {
+    let sizes = elf
+        .functions()
+        .filter(|symbol| symbol.file_offset == offset);
+    let size = sizes.map(|symbol| symbol.size).max().unwrap_or(0);
+    let returns = arch::returns(elf.architecture, body(elf, offset, size));
+    returns.into_iter().map(|at| offset + at).collect()
 }
 
 /// A symbol that matches a row, and the rank of its name.
@@ -216,6 +228,7 @@ pub(crate) fn probe_at(elf: &Elf<'_>, file_offset: u64, row: Row) -> Probe {
         entry_offset: file_offset,
         file_offset: file_offset + site.offset,
         needs_return: row.function.operation.needs_return(),
+        ends: Vec::new(),
         site,
         thread_cache: None,
         usdt: None,
@@ -335,6 +348,7 @@ impl Place<'_> {
             entry_offset: symbol.file_offset,
             file_offset: symbol.file_offset + site.offset,
             needs_return: function.operation.needs_return(),
+            ends: Vec::new(),
             thread_cache: cache.map(|cache| ThreadCache {
                 slot: cache.slot - site.offset.cast_signed(),
                 ..cache

@@ -21,6 +21,9 @@ pub(crate) struct Probe {
     pub file_offset: u64,
     /// Whether the outcome matters; the return probe goes to `file_offset` too.
     pub needs_return: bool,
+    /// Its return instructions, offsets into the file, if those are probed in place of its return address: a program that
+    /// reads this address would find the kernel's.
+    pub ends: Vec<u64>,
     pub site: ProbeSite,
     /// Set for glibc's malloc, if the kernel side can look up its result. `slot` is relative to the probe.
     pub thread_cache: Option<ThreadCache>,

@@ -70,6 +70,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
         entry_offset: file_offset,
         file_offset,
         needs_return: false,
+        ends: Vec::new(),
         site,
         thread_cache: None,
         usdt: Some(UsdtProbe {

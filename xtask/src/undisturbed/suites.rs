@@ -129,7 +129,8 @@ unset BASH_ENV
 for test in run-*; do
 	case $test in run-all | run-minimal | run-gprof) continue ;; esac
 	echo "== $test"
-	timeout -k 10 300 sh ./$test 2>&1 | grep -v '^warning: '
+	timeout -k 10 300 sh ./$test 2>&1 |
+		sed -E '/^warning: /d; s/process group \([0-9]+\)/process group (NUMBER)/'
 done"#;
 
 fn bash(folder: &Path) -> Result<()> {

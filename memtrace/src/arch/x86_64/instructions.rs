@@ -83,6 +83,24 @@ fn decode(body: &[u8], start: u64) -> impl Iterator<Item = Instruction> {
     std::iter::from_fn(move || decoder.can_decode().then(|| decoder.decode()))
 }
 
+/// See [`crate::arch::returns`].
+pub(crate) fn returns(body: &[u8]) -> Vec<u64> {
+    let leaves = |instruction: &Instruction| match instruction.flow_control() {
+        FlowControl::IndirectBranch => true,
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+            instruction.near_branch_target() >= body.len() as u64
+        }
+        _ => false,
+    };
+    if decode(body, 0).any(|instruction| leaves(&instruction)) {
+        return Vec::new();
+    }
+    decode(body, 0)
+        .filter(|instruction| instruction.flow_control() == FlowControl::Return)
+        .map(|instruction| instruction.ip())
+        .collect()
+}
+
 /// Targets of the direct jumps of `body`, which begins at address `start`.
 pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
     decode(body, start)

@@ -265,6 +265,22 @@ fn operators_linked_beside_libc_are_not_probed() {
 }
 
 #[test]
+fn the_return_addresses_of_a_sanitizer_stay_as_they_are() {
+    let source = "#include <cstdlib>\nint main() { free(malloc(1)); delete new int; }";
+    let (_dir, program) = compile("g++", source, &["-fsanitize=address", "-static-libasan"]);
+    let probes = plan_of(&program, &[]);
+    let malloc = find(&probes, "malloc");
+    assert!(!malloc.ends.is_empty(), "{malloc:#?}");
+    let code = std::fs::read(&program).unwrap();
+    for &end in probes.iter().flat_map(|probe| &probe.ends) {
+        assert_eq!(code[end as usize], 0xc3, "{end:#x} is not a `ret`");
+    }
+    assert!(!probes.iter().any(Probe::may_throw));
+    let libc = plan_of(&installed("/lib/x86_64-linux-gnu/libc.so.6"), &[]);
+    assert!(libc.iter().all(|probe| probe.ends.is_empty()));
+}
+
+#[test]
 fn a_static_musl_program_reports_a_free_once() {
     installed("/usr/bin/musl-gcc");
     let (_dir, program) = compile("musl-gcc", USES_MALLOC, &["-static"]);
