@@ -16,6 +16,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Instant,
 };
 use suites::Suite;
 
@@ -24,7 +25,7 @@ pub(crate) struct Options {
     /// Only suites whose name contains this (may be repeated)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Runs of each suite, untraced and again traced
+    /// Runs of each suite, untraced (at least two, to find unstable tests) and again traced
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// The interpreter whose own tests are run; the default is Debian's, with its package of tests
@@ -41,7 +42,7 @@ pub(crate) struct Options {
 /// `cargo xtask undisturbed`.
 ///
 /// # Errors
-/// When not root, something is missing, or a test whose result is always the same untraced has another one traced.
+/// When not root, something is missing, or a test has a result traced that it never has untraced.
 pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("recording")?;
     ensure!(options.runs > 0, "`--runs` must be greater than 0");
@@ -69,15 +70,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         (suite.prepare)(&folder).with_context(|| format!("cannot prepare {}", suite.name))?;
         let repeated = |tracer: Option<&[String]>| -> Result<Vec<Results>> {
             let mut all = Vec::new();
-            for number in 1..=options.runs {
-                let how = if tracer.is_some() {
-                    "traced"
-                } else {
-                    "untraced"
-                };
+            let (how, runs) = match tracer {
+                Some(_) => ("traced", options.runs),
+                None => ("untraced", options.runs.max(2)),
+            };
+            for number in 1..=runs {
                 let log = folder.join(format!("{how}-{number}.log"));
-                println!("{}: {how}, run {number} of {}", suite.name, options.runs);
+                let begun = Instant::now();
                 all.push(once(suite, &folder, &log, tracer)?);
+                let seconds = begun.elapsed().as_secs();
+                println!("{}: {how}, run {number} of {runs}: {seconds} s", suite.name);
             }
             Ok(all)
         };

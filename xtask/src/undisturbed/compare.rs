@@ -15,10 +15,19 @@ pub(super) const COLUMNS: &str = "  tests  unstable untraced  differ traced";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
     tests: usize,
-    /// Their results differ from run to run, untraced.
+    /// Their results differ from run to run untraced, and traced they have no others.
     unstable: Vec<String>,
-    /// A traced run had another result than every untraced one: the test, both results, and how many traced runs.
-    differ: Vec<(String, String, String, usize)>,
+    differ: Vec<Difference>,
+}
+
+/// A test that had a result traced that it never had untraced.
+#[derive(Debug, PartialEq, Eq)]
+struct Difference {
+    test: String,
+    untraced: Vec<String>,
+    traced: String,
+    /// How many traced runs had such a result.
+    runs: usize,
 }
 
 /// The result of a test that has none.
@@ -39,16 +48,17 @@ impl Comparison {
             let result =
                 |run: &'_ Results| run.get(name).map_or(MISSING, String::as_str).to_owned();
             let expected: BTreeSet<String> = untraced.iter().map(result).collect();
-            let Some(first) = expected.first().filter(|_| expected.len() == 1) else {
-                comparison.unstable.push(name.clone());
-                continue;
-            };
-            let others: Vec<String> = traced.iter().map(result).filter(|it| it != first).collect();
+            let mut others: Vec<String> = traced.iter().map(result).collect();
+            others.retain(|it| !expected.contains(it));
             if let Some(other) = others.first() {
-                let both = (first.clone(), other.clone());
-                comparison
-                    .differ
-                    .push((name.clone(), both.0, both.1, others.len()));
+                comparison.differ.push(Difference {
+                    test: name.clone(),
+                    traced: other.clone(),
+                    runs: others.len(),
+                    untraced: expected.into_iter().collect(),
+                });
+            } else if expected.len() > 1 {
+                comparison.unstable.push(name.clone());
             }
         }
         comparison
@@ -64,8 +74,14 @@ impl Comparison {
             .unstable
             .iter()
             .map(|name| format!("  unstable untraced: {name}\n"));
-        let differ = self.differ.iter().map(|(name, untraced, traced, runs)| {
-            format!("  DIFFERS in {runs} traced runs: {name}\n    untraced: {untraced}\n    traced:   {traced}\n")
+        let differ = self.differ.iter().map(|it| {
+            format!(
+                "  DIFFERS in {} traced runs: {}\n    untraced: {}\n    traced:   {}\n",
+                it.runs,
+                it.test,
+                it.untraced.join("\n       or:    "),
+                it.traced
+            )
         });
         unstable.chain(differ).collect()
     }
@@ -92,24 +108,46 @@ mod tests {
     }
 
     #[test]
-    fn only_stable_tests_can_differ() {
+    fn results_that_no_untraced_run_had_differ() {
         let untraced = runs(&[
-            &[("stable", "ok"), ("unstable", "ok"), ("gone", "ok")],
-            &[("stable", "ok"), ("unstable", "failed"), ("gone", "ok")],
+            &[
+                ("stable", "ok"),
+                ("flaky", "ok"),
+                ("worse", "ok"),
+                ("gone", "ok"),
+            ],
+            &[
+                ("stable", "ok"),
+                ("flaky", "failed"),
+                ("worse", "failed"),
+                ("gone", "ok"),
+            ],
         ]);
         let traced = runs(&[
-            &[("stable", "ok"), ("unstable", "crashed")],
-            &[("stable", "failed"), ("unstable", "ok"), ("gone", "ok")],
+            &[("stable", "ok"), ("flaky", "ok"), ("worse", "crashed")],
+            &[
+                ("stable", "failed"),
+                ("flaky", "failed"),
+                ("worse", "ok"),
+                ("gone", "ok"),
+            ],
         ]);
         let comparison = Comparison::of(&untraced, &traced);
-        assert_eq!(comparison.tests, 3);
-        assert_eq!(comparison.unstable, ["unstable"]);
+        assert_eq!(comparison.tests, 4);
+        assert_eq!(comparison.unstable, ["flaky"]);
         let differ: Vec<_> = comparison
             .differ
             .iter()
-            .map(|it| (it.0.as_str(), it.2.as_str(), it.3))
+            .map(|it| (it.test.as_str(), it.traced.as_str(), it.runs))
             .collect();
-        assert_eq!(differ, [("gone", MISSING, 1), ("stable", "failed", 1)]);
+        assert_eq!(
+            differ,
+            [
+                ("gone", MISSING, 1),
+                ("stable", "failed", 1),
+                ("worse", "crashed", 1)
+            ]
+        );
         assert!(!Comparison::of(&untraced, &untraced).is_disturbed());
     }
 }

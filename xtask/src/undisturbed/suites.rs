@@ -1,8 +1,8 @@
 //! The suites: how each is made, started and read.
 
 use super::{compare::Results, sources};
-use crate::command::{self, compile_c_with, root};
-use anyhow::{Context, Result};
+use crate::command::{compile_c_with, root};
+use anyhow::Result;
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 /// Debian's interpreter, which has its tests in a package.
@@ -25,8 +25,8 @@ pub(super) struct Suite {
 
 /// CPython's own tests of processes, signals and threads.
 const PYTHON_TESTS: [&str; 8] = [
-    "test_subprocess",
     "test_signal",
+    "test_subprocess",
     "test_threading",
     "test_ssl",
     "test_asyncio",
@@ -68,10 +68,9 @@ pub(super) fn all(python: &Path) -> Vec<Suite> {
         },
         Suite {
             name: "busybox",
-            packages: &["busybox", "dpkg-dev"],
+            packages: &["busybox-static", "dpkg-dev"],
             prepare: busybox,
-            script: "cd source/testsuite && bindir=$PWD/../bin exec timeout -k 10 1800 ./runtest"
-                .into(),
+            script: BUSYBOX.into(),
             results: |_, output| marked(output, &["PASS: ", "FAIL: ", "SKIPPED: ", "UNTESTED: "]),
         },
         Suite {
@@ -148,15 +147,20 @@ fn bash(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// All but those of `bc`, which allocate half a billion blocks: traced they take hours.
+const BUSYBOX: &str = r#"
+cd source/testsuite
+export bindir=$PWD/../bin
+exec timeout -k 10 1800 ./runtest busybox $(../bin/busybox --list | grep -vx bc)"#;
+
 /// The installed program, with the configuration that it was built with.
 fn busybox(folder: &Path) -> Result<()> {
     let source = sources::unpacked("busybox", folder)?;
     let programs = source.join("bin");
     fs::create_dir_all(&programs)?;
-    let program = command::find("busybox").context("no busybox: apt-get install busybox")?;
-    fs::copy(program, programs.join("busybox"))?;
+    fs::copy("/bin/busybox", programs.join("busybox"))?;
     fs::copy(
-        source.join("debian/config/pkg/deb"),
+        source.join("debian/config/pkg/static"),
         programs.join(".config"),
     )?;
     Ok(())
