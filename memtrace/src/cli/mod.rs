@@ -27,6 +27,8 @@ use std::{io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
+use crate::recording::budget;
+
 /// Find out which memory of a process grows, which line allocates it, and which line keeps it.
 #[derive(Debug, Parser)]
 #[command(
@@ -108,6 +110,23 @@ enum Command {
     Name,
 }
 
+impl Command {
+    /// Whether it reads recordings that may come from anybody.
+    fn reads_recordings(&self) -> bool {
+        matches!(
+            self,
+            Command::Top(_)
+                | Command::Report(_)
+                | Command::Diagnose(_)
+                | Command::Flamegraph(_)
+                | Command::Html(_)
+                | Command::Diff(_)
+                | Command::Export(_)
+                | Command::Mcp(_)
+        )
+    }
+}
+
 /// Parses a process ID.
 fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|&pid| pid > 0);
@@ -126,6 +145,9 @@ impl Cli {
     /// # Errors
     /// The message for the user; the exit code is then 2.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.command.reads_recordings() {
+            budget::watch();
+        }
         match self.command {
             Command::Record(args) => record::run(*args),
             Command::Run(args) => run::run(&args),

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, Row};
 
 use super::{
     Error, Recording,
-    decode::{layer, lifetimes, totals, uint},
+    decode::{Sums, layer, lifetimes, totals, uint},
 };
 use crate::{
     event::{Layer, StackId},
@@ -157,6 +157,7 @@ impl Recording {
         )?;
         // On devices a block may have gone to another site.
         let mut rows = statement.query([FIRST_OF_DEVICES])?;
+        let mut sums = Sums::default();
         while let Some(row) = rows.next()? {
             let key = SiteKey {
                 process: ProcessId(row.get(1)?),
@@ -166,6 +167,7 @@ impl Recording {
                 device: row.get(15)?,
             };
             let totals = totals(row, 5)?;
+            sums.add(&totals)?;
             visit(row.get(0)?, SiteFigures { key, totals });
         }
         Ok(())

@@ -2,6 +2,7 @@
 //! neither aya nor tokio, and counts nothing itself: it stores and returns the ledger's figures.
 //! `docs/recording.md` has the tables.
 
+pub(crate) mod budget;
 mod compat;
 mod create;
 mod decode;

@@ -15,7 +15,7 @@ use crate::{
     },
     diff::{Options, Per},
     event::Layer,
-    recording::{At, Recording, Snapshot},
+    recording::{At, Recording, Snapshot, budget},
     render::brief::{self, Brief},
     units,
     view::{By, Filter, Metric},
@@ -257,6 +257,7 @@ impl Tools {
     /// The result of a call, which may be an error for the model to act on; `None`: there is no such tool.
     pub(super) fn call(&self, name: &str, arguments: Value) -> Option<Value> {
         let tool = self.offered().find(|tool| tool.name == name)?;
+        budget::renew();
         let result = tool
             .check(&arguments)
             .and_then(|()| (tool.call)(self, arguments));
