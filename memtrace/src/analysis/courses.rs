@@ -109,7 +109,8 @@ pub(crate) fn add_to(course: &mut Course, slot: usize, change: Figures) {
     match course.last_mut() {
         Some((last, known)) if *last >= slot => {
             for (known, change) in known.iter_mut().zip(change) {
-                *known += change;
+                // Past figures may be anything.
+                *known = known.saturating_add(change);
             }
         }
         _ => course.push((slot, change)),
@@ -130,13 +131,14 @@ pub(crate) fn sum<'a>(courses: impl Iterator<Item = &'a Course>) -> Course {
 #[derive(Default)]
 struct Builder {
     courses: Courses,
-    current: HashMap<SiteKey, Figures>,
+    current: HashMap<ProcessId, HashMap<SiteKey, Figures>>,
     layers: HashMap<LayerKey, Course>,
 }
 
 impl Builder {
     fn set(&mut self, slot: usize, key: SiteKey, figures: Figures, is_wanted: bool) {
-        let known = self.current.entry(key).or_default();
+        let known = self.current.entry(key.process).or_default();
+        let known = known.entry(key).or_default();
         let change = std::array::from_fn(|index| figures[index] - known[index]);
         *known = figures;
         fn course<K: Eq + Hash>(courses: &mut HashMap<K, Course>, key: K) -> &mut Course {
@@ -158,10 +160,9 @@ impl Builder {
         if slot >= self.courses.times_ns.len() {
             return;
         }
-        let ended: Vec<_> = self
-            .current
-            .iter()
-            .filter(|(key, figures)| key.process == process && figures[..2] != [0, 0])
+        let current = self.current.get(&process).into_iter().flatten();
+        let ended: Vec<_> = current
+            .filter(|(_, figures)| figures[..2] != [0, 0])
             .map(|(key, figures)| (*key, *figures))
             .collect();
         for (key, [_, _, bytes, count]) in ended {
@@ -176,7 +177,7 @@ impl Builder {
             let mut live = 0;
             let series = (0..points).map(|slot| {
                 while let Some((_, change)) = changes.next_if(|(at, _)| *at <= slot) {
-                    live += change[0];
+                    live = i64::saturating_add(live, change[0]);
                 }
                 u64::try_from(live).unwrap_or(0)
             });

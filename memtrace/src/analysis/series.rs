@@ -8,7 +8,7 @@ mod heap_allocator;
 mod place;
 mod site;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub(crate) use self::device_series::DeviceSeries;
 
@@ -36,7 +36,7 @@ use crate::{
     hash::FastMap,
     ledger::{HeldOpen, ProcessId, SiteKey},
     recording::{
-        Error, Fact, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
+        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
 };
 
@@ -248,9 +248,10 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     let intervals = recording.intervals()?;
     let mut courses = Courses::default();
     let mut processes: Vec<Building> = Vec::new();
+    let children = overview.children();
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
-        let is_child = overview.is_child(row);
+        let is_child = children.contains(&row.id);
         // For one that lives on, a longer recording would show more.
         if row.is_group() || is_child && row.ended_ns.is_some() && is_short() {
             courses.too_short += row.processes();
@@ -268,6 +269,12 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .collect();
 
     let facts = recording.facts()?;
+    let providers = heap_allocator::providers(&facts);
+    let pythons: HashSet<ProcessId> = facts
+        .iter()
+        .filter(|fact| fact.field == "python.version")
+        .filter_map(|fact| fact.process)
+        .collect();
     let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
@@ -296,9 +303,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
-        let provider = heap_allocator::provider(&facts, id);
-        let is_python = |fact: &Fact| fact.process == Some(id) && fact.field == "python.version";
-        building.series.is_python |= facts.iter().any(is_python);
+        let provider = providers.get(&id).copied();
+        building.series.is_python |= pythons.contains(&id);
         building.series.has_heap = !overview.meta.without_heap;
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);

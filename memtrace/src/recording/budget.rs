@@ -1,9 +1,7 @@
-//! Memory and CPU time of a process that reads recordings: one that is made to take more, by whatever it contains, ends
-//! the process with a line.
+//! CPU time and memory of a process that reads recordings: one that would take more, whatever it contains, ends the
+//! process with a line.
 
 use std::{
-    fs::Metadata,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -14,29 +12,41 @@ use procfs::process::Process;
 
 use crate::{progress, units};
 
-/// Time that a request may take, and for each byte of its recordings.
-const TIME: Duration = Duration::from_secs(4);
-const TIME_OF_BYTE: Duration = Duration::from_nanos(100);
+/// CPU time, nanoseconds, that the reading of any recordings may take, and for each byte of large ones. Honest ones of
+/// 180,000 sites take half of that in a debug build.
+const TIME: u64 = 8_000_000_000;
+const TIME_OF_BYTE: u64 = 120;
 
-/// Memory that a request may take, and for each byte of its recordings.
-const MEMORY: u64 = 256 << 20;
+/// Bytes of memory that the reading of any recordings may take, and for each byte of large ones.
+const MEMORY: u64 = 440 << 20;
 const MEMORY_OF_BYTE: u64 = 8;
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks: memory grows by some megabytes meanwhile.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// `None`: nothing was opened yet.
 static BUDGET: Mutex<Option<Budget>> = Mutex::new(None);
 
 struct Budget {
-    /// The recordings that were opened since the request began.
+    /// The recordings that were opened since the request began, and the sum of their bytes.
     paths: Vec<PathBuf>,
-    /// This process's may have this at most.
+    bytes: u64,
+    /// What the process had taken before.
     cpu_ns: u64,
     resident: u64,
 }
 
-/// Watches this process to its end, if it can have a thread more: for a command that reads recordings of anybody.
+/// CPU time, nanoseconds, for recordings of this many bytes together.
+pub(super) fn time(bytes: u64) -> u64 {
+    bytes.saturating_mul(TIME_OF_BYTE).max(TIME)
+}
+
+/// Bytes of memory for recordings of this many bytes together.
+pub(super) fn memory(bytes: u64) -> u64 {
+    bytes.saturating_mul(MEMORY_OF_BYTE).max(MEMORY)
+}
+
+/// Watches this process to its end, if it can have one thread more: for a command that reads anybody's recordings.
 pub(crate) fn watch() {
     let watch = || {
         loop {
@@ -49,22 +59,18 @@ pub(crate) fn watch() {
         .spawn(watch);
 }
 
-/// A recording is about to be read, besides those that were opened before.
-pub(super) fn add(path: &Path, file: &Metadata) {
-    // A file with holes is no larger than what it contains.
-    let bytes = file.len().min(file.blocks() * 512);
+/// A recording of this many bytes is about to be read, besides those that were opened before.
+pub(super) fn add(path: &Path, bytes: u64) {
     let mut budget = lock();
     let budget = budget.get_or_insert_with(|| Budget {
         paths: Vec::new(),
-        cpu_ns: cpu_ns() + nanoseconds(TIME),
-        resident: MEMORY,
+        bytes: 0,
+        cpu_ns: cpu_ns(),
+        resident: resident(),
     });
     if !budget.paths.iter().any(|known| known == path) {
         budget.paths.push(path.into());
-        let time = bytes.saturating_mul(nanoseconds(TIME_OF_BYTE));
-        budget.cpu_ns = budget.cpu_ns.saturating_add(time);
-        let memory = bytes.saturating_mul(MEMORY_OF_BYTE);
-        budget.resident = budget.resident.saturating_add(memory);
+        budget.bytes = budget.bytes.saturating_add(bytes);
     }
 }
 
@@ -78,18 +84,23 @@ fn look() {
     let Some(budget) = &*budget else {
         return;
     };
-    let what = if resident() > budget.resident {
-        format!("more than {}", units::size(budget.resident))
-    } else if cpu_ns() > budget.cpu_ns {
+    let (time, memory) = (time(budget.bytes), memory(budget.bytes));
+    let what = if resident().saturating_sub(budget.resident) > memory {
+        format!("more than {}", units::size(memory))
+    } else if cpu_ns().saturating_sub(budget.cpu_ns) > time {
         "too much time".to_owned()
     } else {
         return;
     };
-    let path = budget.paths.last().map(|path| path.display());
-    let path = path.map(|path| path.to_string()).unwrap_or_default();
+    let paths: Vec<_> = budget
+        .paths
+        .iter()
+        .map(|path| format!("`{}`", path.display()))
+        .collect();
     progress::clear();
     progress::say(&format!(
-        "`{path}` is damaged, or made to harm its reader: it takes {what} to read"
+        "reading {} takes {what}: damaged, or made to harm its reader",
+        paths.join(" and ")
     ));
     // SAFETY: no memory is involved. The other threads may be at anything.
     unsafe { libc::_exit(2) }
@@ -97,10 +108,6 @@ fn look() {
 
 fn lock() -> MutexGuard<'static, Option<Budget>> {
     BUDGET.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// CPU time of this process so far.
@@ -115,7 +122,20 @@ fn cpu_ns() -> u64 {
 }
 
 /// Resident bytes of this process; 0 if they are not known.
-fn resident() -> u64 {
+pub(super) fn resident() -> u64 {
     let own = Process::myself().and_then(|own| own.statm());
     own.map_or(0, |statm| statm.resident * procfs::page_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_recordings_may_take_more() {
+        assert_eq!((time(0), memory(0)), (TIME, MEMORY));
+        assert_eq!(time(1 << 30), TIME_OF_BYTE << 30);
+        assert_eq!(memory(1 << 30), MEMORY_OF_BYTE << 30);
+        assert_eq!((time(u64::MAX), memory(u64::MAX)), (u64::MAX, u64::MAX));
+    }
 }

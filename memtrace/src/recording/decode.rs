@@ -17,34 +17,65 @@ pub(super) const LATEST: u64 = 1 << 61;
 /// The largest figure, bytes or a count.
 const LARGEST: u64 = 1 << 53;
 
-/// The longest name or path, bytes. Those of C++ have some thousands.
-const LONGEST: usize = 1 << 20;
+/// The longest name, bytes: those that memtrace writes are shorter than this by far.
+const LONGEST_NAME: usize = 64 << 10;
 
-pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
-    for column in [2, 3, 4, 6, 9] {
-        if row.get_ref(column)?.as_str_or_null().is_ok_and(is_too_long) {
-            return Err(unexpected(column, "length of a name"));
+/// Most rows of births of a site: those that memtrace writes are fewer.
+const MOST_BIRTHS: usize = 4096;
+
+/// Sums of the figures of rows. Those that no machine could reach are refused here, so that nobody who adds figures up
+/// has to expect an overflow.
+#[derive(Default)]
+pub(super) struct Sums(u64);
+
+impl Sums {
+    const LARGEST: u64 = 1 << 62;
+
+    pub(super) fn add(&mut self, totals: &Totals) -> rusqlite::Result<()> {
+        let figures = [
+            totals.live_bytes,
+            totals.live_count,
+            totals.inherited_bytes,
+            totals.inherited_count,
+            totals.alloc_bytes,
+            totals.alloc_count,
+            totals.free_bytes,
+            totals.free_count,
+            totals.peak_bytes,
+        ];
+        // Each is at most `LARGEST`, so this cannot overflow.
+        self.0 += figures.iter().sum::<u64>();
+        match self.0 <= Self::LARGEST {
+            true => Ok(()),
+            false => Err(unexpected(0, "figures, whose sum is too large")),
         }
     }
+}
+
+pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
     let kind: String = row.get(1)?;
     Ok(Frame {
         kind: [FrameKind::Native, FrameKind::Python]
             .into_iter()
             .find(|known| kind_name(*known) == kind)
             .ok_or_else(|| unexpected(1, "kind"))?,
-        function: row.get(2)?,
-        module: row.get(3)?,
-        build_id: row.get(4)?,
+        function: name(row, 2)?,
+        module: name(row, 3)?,
+        build_id: name(row, 4)?,
         file_offset: optional(row, 5)?,
-        file: row.get(6)?,
+        file: name(row, 6)?,
         line: row.get(7)?,
         inlined: row.get(8)?,
-        unresolved: row.get::<_, Option<String>>(9)?.map(Into::into),
+        unresolved: name(row, 9)?.map(Into::into),
     })
 }
 
-fn is_too_long(text: Option<&str>) -> bool {
-    text.is_some_and(|text| text.len() > LONGEST)
+fn name(row: &Row, column: usize) -> rusqlite::Result<Option<String>> {
+    let name: Option<String> = row.get(column)?;
+    match &name {
+        Some(name) if name.len() > LONGEST_NAME => Err(unexpected(column, "name, too long")),
+        _ => Ok(name),
+    }
 }
 
 /// The node of this id, from its stored form: the distance of its parent, and its location.
@@ -86,15 +117,14 @@ pub(super) fn totals(row: &Row, first: usize) -> rusqlite::Result<Totals> {
 
 /// At most [`LIFETIME_BUCKETS`].
 pub(super) fn lifetimes(row: &Row, column: usize) -> rusqlite::Result<Box<[u64]>> {
-    varint::unpack(row.get_ref(column)?.as_blob()?)
-        .filter(|counts| counts.len() <= LIFETIME_BUCKETS)
+    varint::unpack(row.get_ref(column)?.as_blob()?, LIFETIME_BUCKETS)
         .filter(|counts| counts.iter().all(|count| *count <= LARGEST))
         .map(Vec::into_boxed_slice)
         .ok_or_else(|| unexpected(column, "lifetimes"))
 }
 
 pub(super) fn unpack_births(packed: &[u8]) -> Option<Births> {
-    let values = varint::unpack(packed)?;
+    let values = varint::unpack(packed, 3 * MOST_BIRTHS)?;
     let mut edge = 0u64;
     let mut rows = Vec::with_capacity(values.len() / 3);
     for row in values.chunks(3) {
@@ -133,38 +163,6 @@ pub(super) fn uint(row: &Row, column: usize) -> rusqlite::Result<u64> {
 }
 
 /// Bytes, or a count.
-/// All figures of a table that were read so far: their sum is in range, and so is that of any of them.
-#[derive(Default)]
-pub(super) struct Sum(u64);
-
-impl Sum {
-    pub(super) fn add(&mut self, totals: &Totals) -> rusqlite::Result<()> {
-        self.add_figures([
-            totals.live_bytes,
-            totals.live_count,
-            totals.inherited_bytes,
-            totals.inherited_count,
-            totals.alloc_bytes,
-            totals.alloc_count,
-            totals.free_bytes,
-            totals.free_count,
-            totals.peak_bytes,
-        ])
-    }
-
-    pub(super) fn add_figures<const N: usize>(
-        &mut self,
-        figures: [u64; N],
-    ) -> rusqlite::Result<()> {
-        // Each is far smaller than what is left.
-        self.0 += figures.iter().sum::<u64>();
-        match self.0 <= LATEST {
-            true => Ok(()),
-            false => Err(rusqlite::Error::IntegralValueOutOfRange(0, i64::MAX)),
-        }
-    }
-}
-
 pub(super) fn figure(row: &Row, column: usize) -> rusqlite::Result<u64> {
     in_range(row.get(column)?, LARGEST, column)
 }

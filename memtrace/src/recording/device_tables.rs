@@ -243,7 +243,7 @@ pub(super) fn history(
     process: ProcessId,
 ) -> rusqlite::Result<Vec<(u64, Device, DeviceTotals)>> {
     connection
-        .prepare(
+        .prepare_cached(
             "SELECT time_ns, device, allocated, peak_allocated, reserved, peak_reserved, \
              largest_free, runtime, runtime_by_cache, driver, driver_by_allocator, pinned \
              FROM device_history JOIN interval ON interval.id = interval \
@@ -262,7 +262,7 @@ pub(super) fn usage(
     process: ProcessId,
 ) -> rusqlite::Result<Vec<(u64, u8, u64)>> {
     connection
-        .prepare(
+        .prepare_cached(
             "SELECT time_ns, device, bytes FROM device_usage JOIN interval ON interval.id = interval \
              WHERE process = ?1 ORDER BY interval",
         )?

@@ -1,24 +1,16 @@
 //! Limits for reading: a recording may come from anybody, and must be refused rather than take all of a machine.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 
-use super::file::{self, Reader};
-
-/// CPU time that SQLite may take for any recording, and for each of its bytes. The largest ones take a tenth of that.
-const TIME: Duration = Duration::from_secs(4);
-const TIME_OF_BYTE: Duration = Duration::from_nanos(250);
-
-/// Memory that reading may take for any recording, and for each of its bytes.
-const MEMORY: u64 = 128 << 20;
-const MEMORY_OF_BYTE: u64 = 16;
+use super::{
+    budget,
+    file::{self, Reader},
+};
 
 /// Steps of SQLite's virtual machine between two looks: about a millisecond.
 const STEPS: i32 = 20_000;
@@ -65,6 +57,8 @@ pub(super) fn connect(file: Reader, bytes: u64) -> rusqlite::Result<(Connection,
         (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
         // Those of `compat` are temporary, and not affected.
         (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        // Otherwise a cached statement is compiled again for each value.
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true),
     ] {
         connection.set_db_config(config, value)?;
     }
@@ -81,21 +75,22 @@ pub(super) fn connect(file: Reader, bytes: u64) -> rusqlite::Result<(Connection,
 impl Guard {
     /// Another reading begins.
     pub(super) fn begin(&self) {
-        let time = TIME.as_nanos() as u64 + self.bytes * TIME_OF_BYTE.as_nanos() as u64;
-        let memory = MEMORY.saturating_add(self.bytes.saturating_mul(MEMORY_OF_BYTE));
+        // SQLite is stopped before the process is: an error can be reported with more words.
+        let time = budget::time(self.bytes) / 4 * 3;
+        let memory = budget::memory(self.bytes) / 4 * 3;
         let Limits {
             time: latest,
             memory: most,
         } = &*self.limits;
         latest.store(cpu_time_ns().saturating_add(time), Ordering::Relaxed);
-        most.store(resident().saturating_add(memory), Ordering::Relaxed);
+        most.store(budget::resident().saturating_add(memory), Ordering::Relaxed);
     }
 }
 
 impl Limits {
     fn are_exceeded(&self) -> bool {
         cpu_time_ns() > self.time.load(Ordering::Relaxed)
-            || resident() > self.memory.load(Ordering::Relaxed)
+            || budget::resident() > self.memory.load(Ordering::Relaxed)
     }
 }
 
@@ -108,10 +103,4 @@ fn cpu_time_ns() -> u64 {
     // SAFETY: `time` lives; the clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
-/// Resident bytes of this process; 0 if they are not known.
-fn resident() -> u64 {
-    let own = procfs::process::Process::myself().and_then(|own| own.statm());
-    own.map_or(0, |statm| statm.resident * procfs::page_size())
 }

@@ -7,7 +7,7 @@ use rusqlite::{OptionalExtension, Row};
 
 use super::{
     Error, Recording,
-    decode::{Sum, layer, lifetimes, totals, uint},
+    decode::{Sums, layer, lifetimes, totals, uint},
 };
 use crate::{
     event::{Layer, StackId},
@@ -155,9 +155,9 @@ impl Recording {
              free_count, peak_bytes, peak_ns, device FROM site \
              WHERE alloc_count > 0 OR layer >= ?1 ORDER BY id",
         )?;
-        let mut sum = Sum::default();
         // On devices a block may have gone to another site.
         let mut rows = statement.query([FIRST_OF_DEVICES])?;
+        let mut sums = Sums::default();
         while let Some(row) = rows.next()? {
             let key = SiteKey {
                 process: ProcessId(row.get(1)?),
@@ -167,7 +167,7 @@ impl Recording {
                 device: row.get(15)?,
             };
             let totals = totals(row, 5)?;
-            sum.add(&totals)?;
+            sums.add(&totals)?;
             visit(row.get(0)?, SiteFigures { key, totals });
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! Everything in a recording except the figures of its sites, which may be millions.
 
+use std::collections::HashSet;
+
 use super::{
     Error, FailureSnapshot, Meta, Origin, ProcessRow, Recording, Stacks, device_tables, read,
 };
+use crate::ledger::ProcessId;
 use memtrace_common::loss::Reason;
 
 /// State at the last interval.
@@ -22,16 +25,17 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Whether the parent of a process is in the recording too: the process was forked while
-    /// recording, or both were attached.
-    pub(crate) fn is_child(&self, row: &ProcessRow) -> bool {
-        // Groups and parents outside the pid namespace have no number.
-        let is_parent = |other: &ProcessRow| row.ppid != 0 && other.tgid == row.ppid;
-        match row.origin {
+    /// The processes whose parent is in the recording too: they were forked while recording, or both were attached.
+    pub(crate) fn children(&self) -> HashSet<ProcessId> {
+        let tgids: HashSet<u32> = self.processes.iter().map(|row| row.tgid).collect();
+        let is_child = |row: &&ProcessRow| match row.origin {
             Origin::Child => true,
-            Origin::Attached => self.processes.iter().any(is_parent),
+            // Groups and parents outside the pid namespace have no number.
+            Origin::Attached => row.ppid != 0 && tgids.contains(&row.ppid),
             Origin::Launched => false,
-        }
+        };
+        let children = self.processes.iter().filter(is_child);
+        children.map(|row| row.id).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     At, BirthsAt, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Snapshot, Stacks,
     budget, compat, create,
     decode::{
-        LATEST, Sum, end, figure, frame, json, layer, lifetimes, node, optional, totals, uint,
+        LATEST, Sums, end, figure, frame, json, layer, lifetimes, node, optional, totals, uint,
         unexpected, unpack_births,
     },
     device_tables,
@@ -32,7 +32,13 @@ use crate::{
     frames::{Frame, Wrappers},
     ledger::{LayerTotals, ProcessId, SiteKey, SiteTotals, Totals},
 };
-use memtrace_common::loss::Reason;
+use memtrace_common::{limits::MAX_FRAMES, loss::Reason};
+
+/// Most nodes of a stack. Those that memtrace writes have half as many.
+const DEEPEST: u16 = 2 * MAX_FRAMES as u16;
+
+/// Most frames at a location. Those that memtrace writes have fewer.
+const MOST_INLINED: usize = 1000;
 
 /// How long to wait for a recorder that is committing.
 const WAIT_FOR_WRITER: Duration = Duration::from_secs(5);
@@ -42,6 +48,11 @@ const VERSION_OFFSET: usize = 60;
 
 /// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// Bytes of a file without its holes.
+fn content(file: &fs::Metadata) -> u64 {
+    file.len().min(file.blocks().saturating_mul(512))
+}
 
 /// Bytes of SQLite's smallest page; a file has at least one page.
 const SMALLEST_PAGE: usize = 512;
@@ -72,7 +83,7 @@ impl Recording {
             true => journal(path, found.uid())?,
             false => None,
         };
-        budget::add(path, &found);
+        budget::add(path, content(&found));
         let (connection, guard) = guard::connect(Reader::new(file, journal), found.len())
             .map_err(|error| Error::reading(path, &error))?;
         Self::check(connection, guard, path)
@@ -159,9 +170,8 @@ impl Recording {
     /// It is read once more: the limits of one reading begin again.
     pub(crate) fn read_again(&self) {
         budget::renew();
-        if let Ok(found) = fs::metadata(&self.path) {
-            budget::add(&self.path, &found);
-        }
+        let bytes = fs::metadata(&self.path).map_or(0, |found| content(&found));
+        budget::add(&self.path, bytes);
         self.guard.begin();
     }
 
@@ -405,12 +415,12 @@ fn layers(transaction: &Transaction, interval: i64) -> rusqlite::Result<Vec<Laye
                peak_ns, peak_epoch, before_attach_bytes, cleared_by_exec_bytes, \
                cleared_by_exec_count FROM layer_history WHERE interval <= ?1 \
                GROUP BY process, layer ORDER BY process, layer";
-    let mut sum = Sum::default();
+    let mut sums = Sums::default();
     transaction
         .prepare(sql)?
         .query_map([interval], |row| {
             let totals = totals(row, 3)?;
-            sum.add(&totals)?;
+            sums.add(&totals)?;
             Ok(LayerSnapshot {
                 process: ProcessId(row.get(0)?),
                 layer: layer(row, 1)?,
@@ -440,7 +450,7 @@ fn sites(
     let count = "SELECT count(*) FROM site";
     let count = transaction.query_row(count, [], |row| row.get::<_, u32>(0))?;
     let mut sites = Vec::with_capacity(count as usize);
-    let mut sum = Sum::default();
+    let (mut sums, mut past_sums) = (Sums::default(), Sums::default());
     let mut statement = transaction.prepare("SELECT * FROM site")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
@@ -465,10 +475,9 @@ fn sites(
             past: history.remove(&number),
             births: births.remove(&number),
         };
-        sum.add(&stored.current.totals)?;
-        sum.add_figures([stored.current.at_peak_bytes, stored.current.at_peak_count])?;
+        sums.add(&stored.current.totals)?;
         if let Some(past) = &stored.past {
-            sum.add(past)?;
+            past_sums.add(past)?;
         }
         sites.extend(moments.site(stored));
     }
@@ -548,7 +557,7 @@ fn locations(transaction: &Transaction) -> rusqlite::Result<Vec<Box<[Arc<Frame>]
         if uint(row, 0)? != locations.len() as u64 + 1 {
             return Err(unexpected(0, "location"));
         }
-        let known = varint::unpack(row.get_ref(1)?.as_blob()?)
+        let known = varint::unpack(row.get_ref(1)?.as_blob()?, MOST_INLINED)
             .and_then(|ids| ids.iter().map(|id| frames.get(id).cloned()).collect());
         locations.push(known.ok_or_else(|| unexpected(1, "frames"))?);
     }
@@ -557,16 +566,23 @@ fn locations(transaction: &Transaction) -> rusqlite::Result<Vec<Box<[Arc<Frame>]
 
 fn nodes(transaction: &Transaction) -> rusqlite::Result<Vec<Node>> {
     let mut nodes: Vec<Node> = Vec::new();
+    // Of each node, and first of what is above all of them.
+    let mut depths = vec![0];
     let mut statement = transaction.prepare("SELECT first, nodes FROM node ORDER BY first")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         if uint(row, 0)? != nodes.len() as u64 + 1 {
             return Err(unexpected(0, "first"));
         }
-        let numbers = varint::unpack(row.get_ref(1)?.as_blob()?);
+        let numbers = varint::unpack(row.get_ref(1)?.as_blob()?, usize::MAX);
         for pair in numbers.ok_or_else(|| unexpected(1, "nodes"))?.chunks(2) {
-            let node = node(nodes.len() as u64 + 1, pair);
-            nodes.push(node.ok_or_else(|| unexpected(1, "nodes"))?);
+            let node = node(nodes.len() as u64 + 1, pair).ok_or_else(|| unexpected(1, "nodes"))?;
+            let depth = depths.get(node.parent.0 as usize).copied().unwrap_or(0) + 1;
+            if depth > DEEPEST {
+                return Err(unexpected(1, "nodes, too deep"));
+            }
+            nodes.push(node);
+            depths.push(depth);
         }
     }
     Ok(nodes)

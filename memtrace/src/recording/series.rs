@@ -231,7 +231,7 @@ pub(super) fn rows<T>(
     read: impl Fn(&Row) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
     connection
-        .prepare(sql)?
+        .prepare_cached(sql)?
         .query_map(values, |row| read(row))?
         .collect()
 }

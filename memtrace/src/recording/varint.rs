@@ -14,9 +14,14 @@ pub(super) fn pack(values: impl IntoIterator<Item = u64>) -> Vec<u8> {
     bytes
 }
 
-/// Unpacks the result of [`pack`]; `None` if it ends within an integer or one exceeds 64 bits.
-pub(super) fn unpack(bytes: &[u8]) -> Option<Vec<u64>> {
-    let mut values = Vec::new();
+/// Unpacks the result of [`pack`]; `None` if it ends within an integer, one exceeds 64 bits, or there are more than
+/// `most`.
+pub(super) fn unpack(bytes: &[u8], most: usize) -> Option<Vec<u64>> {
+    let count = bytes.iter().filter(|byte| **byte & 0x80 == 0).count();
+    if count > most {
+        return None;
+    }
+    let mut values = Vec::with_capacity(count);
     let mut value = 0u64;
     let mut shift = 0u32;
     for byte in bytes {
@@ -41,13 +46,19 @@ mod tests {
     #[test]
     fn unpack_inverts_pack() {
         let values = vec![0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
-        assert_eq!(unpack(&pack(values.clone())), Some(values));
-        assert_eq!(unpack(&[]), Some(vec![]));
+        assert_eq!(unpack(&pack(values.clone()), 7), Some(values));
+        assert_eq!(unpack(&[], 0), Some(vec![]));
     }
 
     #[test]
     fn a_cut_or_overlong_integer_is_refused() {
-        assert_eq!(unpack(&[0x80]), None);
-        assert_eq!(unpack(&[0xff; 11]), None);
+        assert_eq!(unpack(&[0x80], 1), None);
+        assert_eq!(unpack(&[0xff; 11], 11), None);
+    }
+
+    #[test]
+    fn more_integers_than_allowed_are_refused() {
+        assert_eq!(unpack(&[1, 2, 3], 3), Some(vec![1, 2, 3]));
+        assert_eq!(unpack(&[1, 2, 3], 2), None);
     }
 }

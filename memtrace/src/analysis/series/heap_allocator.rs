@@ -33,12 +33,13 @@ impl Mapped {
     }
 }
 
-/// The file whose malloc the loader found for a process.
-pub(super) fn provider(facts: &[Fact], process: ProcessId) -> Option<&str> {
-    let mut facts = facts.iter();
+/// The file whose malloc the loader found for each process.
+pub(super) fn providers(facts: &[Fact]) -> HashMap<ProcessId, &str> {
     facts
-        .find(|fact| fact.process == Some(process) && fact.field == "malloc.provider")
-        .map(|fact| fact.value.as_str())
+        .iter()
+        .filter(|fact| fact.field == "malloc.provider")
+        .filter_map(|fact| Some((fact.process?, fact.value.as_str())))
+        .collect()
 }
 
 /// Estimated headers and rounding of `count` blocks of `bytes` in total. Unknown allocators are

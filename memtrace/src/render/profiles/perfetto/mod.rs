@@ -197,8 +197,12 @@ fn tracks(snapshot: &Snapshot, filter: &Filter, course: &Course) -> Vec<TracePac
         // Viewers draw the last value to the end of the trace.
         let ended = row.ended_ns.map(|time| (time, 0));
         tracks.counter(parent, "resident memory", resident, ended);
-        for ((id, layer, by_allocator), live) in &layers {
-            if *id == row.id && filter.covers(Some(process), *layer) {
+        let first = layers.partition_point(|((id, ..), _)| *id < row.id);
+        let own = layers[first..]
+            .iter()
+            .take_while(|((id, ..), _)| *id == row.id);
+        for ((_, layer, by_allocator), live) in own {
+            if filter.covers(Some(process), *layer) {
                 let name = format!(
                     "live bytes: {}",
                     collapsed::layer_name(*layer, *by_allocator)
