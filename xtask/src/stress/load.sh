@@ -38,12 +38,13 @@ while_time by_force &
 while_time sh -c 'sleep 7; pkill -KILL -f "^memtrace hold"' &
 while [ "$SECONDS" -lt "$end" ]; do sleep 1; done
 kill -0 "$storm" && echo "storm 0" >> "$OUT/rounds"
+# Recordings must come to their end now. With more new processes, an emulated processor never would.
+kill -KILL -- "$storm" $(pgrep -f "^$STORM ") 2> /dev/null
 last=$((SECONDS + LONGEST_ROUND))
 while pgrep -f "^$MEMTRACE_BIN record" > /dev/null && [ "$SECONDS" -lt "$last" ]; do sleep 1; done
 for process in $(pgrep -f "^$MEMTRACE_BIN|^memtrace"); do
     echo "$process $(tr '\0' ' ' < "/proc/$process/cmdline")"
     cat /proc/"$process"/task/*/stack
 done > "$OUT/left" 2>&1
-kill -KILL -- "$storm" $(pgrep -f "^$STORM ") 2> /dev/null
 cat /sys/kernel/tracing/uprobe_events > "$OUT/uprobe_events" 2> /dev/null
 dmesg > "$OUT/dmesg"
