@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::{self, File, Metadata},
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -49,11 +49,6 @@ const VERSION_OFFSET: usize = 60;
 /// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// Bytes of a file without its holes.
-fn content(file: &fs::Metadata) -> u64 {
-    file.len().min(file.blocks().saturating_mul(512))
-}
-
 /// Bytes of SQLite's smallest page; a file has at least one page.
 const SMALLEST_PAGE: usize = 512;
 
@@ -83,8 +78,9 @@ impl Recording {
             true => journal(path, found.uid())?,
             false => None,
         };
-        budget::add(path, content(&found));
-        let (connection, guard) = guard::connect(Reader::new(file, journal), found.len())
+        let bytes = bytes(&found);
+        budget::add(path, bytes);
+        let (connection, guard) = guard::connect(Reader::new(file, journal), bytes)
             .map_err(|error| Error::reading(path, &error))?;
         Self::check(connection, guard, path)
     }
@@ -111,6 +107,7 @@ impl Recording {
                 cause: format!("`{name}` is not a table as memtrace makes them"),
             });
         }
+        guard.begin();
         match number("user_version")? {
             schema::VERSION => {}
             found if found > schema::VERSION => {
@@ -170,7 +167,7 @@ impl Recording {
     /// It is read once more: the limits of one reading begin again.
     pub(crate) fn read_again(&self) {
         budget::renew();
-        let bytes = fs::metadata(&self.path).map_or(0, |found| content(&found));
+        let bytes = fs::metadata(&self.path).map_or(0, |found| bytes(&found));
         budget::add(&self.path, bytes);
         self.guard.begin();
     }
@@ -285,6 +282,11 @@ impl Recording {
         let sites = sites(&transaction, past, &mut moments)?;
         Ok(stored.snapshot(at, &moments, sites))
     }
+}
+
+/// Bytes of a file that are stored: holes do not entitle anybody to more memory.
+fn bytes(of: &Metadata) -> u64 {
+    of.len().min(of.blocks().saturating_mul(512))
 }
 
 /// Distinguishes by its first bytes cases that SQLite would report as one error, or open. Returns the version of the

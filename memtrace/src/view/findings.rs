@@ -1,7 +1,7 @@
 //! Answers a reader's first questions: which processes grow, which line allocates, which line
 //! keeps. Sites of one line are one finding, and so are processes that behave the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::Filter;
 use crate::{
@@ -78,38 +78,46 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     let mut of_processes: Vec<&Verdict> = covered
         .filter(|verdict| verdict.scope == Scope::Process)
         .collect();
+    let mut sites: HashMap<ProcessId, Vec<&Verdict>> = HashMap::new();
+    for verdict in &found.verdicts {
+        sites.entry(verdict.process).or_default().push(verdict);
+    }
     let speed = |verdict: &Verdict| verdict.rate.unwrap_or(0.0);
     of_processes.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
-    let mut findings: Vec<Finding> = Vec::new();
+    // With their processes.
+    let mut findings: Vec<(Finding, HashSet<ProcessId>)> = Vec::new();
     for verdict in of_processes {
-        let lines = lines(found, verdict);
+        let lines = lines(found, verdict, &sites[&verdict.process]);
         let is_suppressed = lines.is_empty() && has_suppressed(found, verdict);
-        let alike = findings.iter_mut().find(|known| {
+        let alike = findings.iter_mut().find(|(known, processes)| {
             known.verdict.class == verdict.class
                 && known.is_suppressed == is_suppressed
                 && place(known.verdict) == place(verdict)
-                && known
-                    .processes
-                    .iter()
-                    .all(|of| of.process != verdict.process)
+                && !processes.contains(&verdict.process)
                 && do_the_same(found, known, verdict, &lines)
         });
         match alike {
-            Some(known) => {
+            Some((known, processes)) => {
+                processes.insert(verdict.process);
                 known.processes.push(verdict);
                 for line in lines {
                     add(&mut known.lines, line, |a, b| a + b);
                 }
             }
-            None => findings.push(Finding {
-                verdict,
-                processes: vec![verdict],
-                growing_below: vec![],
-                lines,
-                is_suppressed,
-            }),
+            None => {
+                let finding = Finding {
+                    verdict,
+                    processes: vec![verdict],
+                    growing_below: vec![],
+                    lines,
+                    is_suppressed,
+                };
+                findings.push((finding, HashSet::from([verdict.process])));
+            }
         }
     }
+    let findings = findings.into_iter().map(|(finding, _)| finding);
+    let mut findings: Vec<Finding> = findings.collect();
     for finding in &mut findings {
         if finding.verdict.class == Class::None {
             finding.growing_below = growing_below(found, &finding.processes);
@@ -147,7 +155,8 @@ fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[L
 }
 
 pub(crate) fn row(found: &Diagnosis, id: ProcessId) -> Option<&ProcessRow> {
-    found.processes.iter().find(|row| row.id == id)
+    let at = found.processes.binary_search_by_key(&id, |row| row.id);
+    Some(&found.processes[at.ok()?])
 }
 
 /// Processes that grow, below some that do not.
@@ -186,13 +195,10 @@ pub(crate) fn place(process: &Verdict) -> Option<Device> {
     })
 }
 
-/// The lines of the sites that have the class of their process.
-fn lines<'a>(found: &'a Diagnosis, process: &Verdict) -> Vec<Line<'a>> {
+/// The lines of the sites that have the class of their process; `of_process`: all verdicts on it and on its sites.
+fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    let sites = found
-        .verdicts
-        .iter()
-        .filter(|of| of.process == process.process && of.class == process.class);
+    let sites = of_process.iter().filter(|of| of.class == process.class);
     let place = place(process);
     for verdict in sites {
         let Scope::Site(key) = verdict.scope else {
