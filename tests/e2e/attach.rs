@@ -5,20 +5,17 @@
     reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
-use memtrace_common::loss::Reason;
 use memtrace_tests::{
     Bench,
     kernel::{Loaded, patched_bytes},
     progress::Progress,
-    record::{Record, command, report},
-    report::Report,
+    record::Record,
     running::Running,
     storm::Storm,
     targets,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
     process::Command,
     time::Duration,
 };
@@ -155,40 +152,4 @@ fn again_and_again_to_a_job_that_makes_processes_all_the_time() {
         loaded.expect_gone();
         running.expect_alive();
     }
-}
-
-/// Blocks by malloc and by calloc of a program with 500 and 300 of them, and memtrace's messages.
-fn recorded(bench: &Bench, program: &Path, name: &str) -> ([u64; 2], Report, String) {
-    let file = bench.path(name);
-    let mut memtrace = command(["record", "-o"]);
-    let finished = Running::start(memtrace.arg(&file).arg("--").arg(program))
-        .wait()
-        .expect_code(0);
-    let report = report(&file);
-    let count = |bytes: u64| {
-        let sites = report.sites.iter().filter(|site| site.layer == "heap");
-        let counts = sites.map(|site| site.counts);
-        let of_size = counts.filter(|it| it.alloc_bytes == bytes * it.alloc_count);
-        of_size.map(|it| it.alloc_count).max().unwrap_or(0)
-    };
-    ([count(10), count(20)], report, finished.stderr)
-}
-
-/// Another tracer's probe of malloc excludes memtrace's: everything else is recorded, and the user is told.
-#[test]
-fn a_place_that_another_tracer_has_is_left_out() {
-    let bench = Bench::new();
-    let program = targets::static_program("taken.c");
-    let mut other = Running::start(Command::new(&program).arg("probe"));
-    other.await_stdout("probed");
-    let (counts, taken, stderr) = recorded(&bench, &program, "taken.mtr");
-    assert_eq!(counts, [0, 300], "{stderr}");
-    assert_eq!(taken.loss(Reason::AttachFailed), 1, "{stderr}");
-    assert!(stderr.contains("`malloc` of"), "{stderr}");
-    assert!(stderr.contains("ref_ctr_offset"), "{stderr}");
-    other.close_stdin();
-    other.wait().expect_code(0);
-    let (counts, free, stderr) = recorded(&bench, &program, "free.mtr");
-    assert_eq!(counts, [500, 300], "{stderr}");
-    free.expect_followed();
 }

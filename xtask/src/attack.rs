@@ -226,6 +226,18 @@ const ATTACKS: &[Row] = &[
         "a_closed_terminal_and_a_kill_end_the_recorder",
     ),
     (
+        "another tool probes malloc in a way that excludes others",
+        "the counts are exact, the tool is named",
+        "taken",
+        "functions_that_another_tracer_probes_are_counted",
+    ),
+    (
+        "the same with a semaphore in the program's file",
+        "the function is left out, the tool is named",
+        "taken",
+        "functions_that_another_tracer_keeps_are_left_out",
+    ),
+    (
         "memtrace is killed in a storm of forks",
         "nobody stays stopped",
         "killed",

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use compare::{Comparison, Results};
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -56,12 +57,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "no suite has such a name: {:?}",
         options.only
     );
-    let packages: Vec<_> = suites
-        .iter()
-        .flat_map(|suite| suite.packages)
-        .copied()
-        .collect();
-    setup::install(&packages)?;
+    let packages = suites.iter().flat_map(|suite| suite.packages);
+    let packages: BTreeSet<&str> = packages.copied().collect();
+    setup::install(&packages.into_iter().collect::<Vec<_>>())?;
     let memtrace = build_memtrace(!options.debug)?;
     let mut compared = Vec::new();
     for suite in &suites {

@@ -13,7 +13,7 @@ use std::{
 use aya::{
     Ebpf,
     programs::{
-        ProgramError, UProbe,
+        ProbeKind, ProgramError, UProbe,
         trace_point::TracePointLink,
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
@@ -27,7 +27,7 @@ use super::{
     maps::descriptor,
     multi::{self, Ends, MultiError},
     raw, semaphore,
-    taken::{Taken, attach_around},
+    taken::{Places, Taken, attach_around},
     tracer::Options,
     warmth::Warmth,
 };
@@ -50,7 +50,9 @@ pub(crate) enum Link {
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
     pub(crate) links: Vec<Link>,
-    /// Offsets without a probe, because another tracer's excludes it. Each is reported once in a recording.
+    /// Offsets that another tracer probes, and memtrace with its semaphore. Each is reported once in a recording.
+    pub(crate) shared: Vec<u64>,
+    /// Offsets without a probe, because another tracer's excludes it; likewise.
     pub(crate) taken: Vec<u64>,
 }
 
@@ -387,8 +389,8 @@ impl Attacher {
                 ..
             } => {
                 let mut attach = |program: &OwnedFd, probes: &[&Probe], ends| {
-                    let mut attach = |probes: &[&Probe]| {
-                        multi::attach(program, tgid, &path, probes, ends)
+                    let mut attach = |probes: &[&Probe], places: &_| {
+                        multi::attach(program, tgid, &path, (probes, places), ends)
                             .map(Link::Multi)
                             .map_err(|source| TracerError::Uprobes { tgid, source })
                     };
@@ -455,8 +457,9 @@ impl Attacher {
                         &[probe.file_offset]
                     };
                     for &offset in offsets {
-                        let mut attach = |_: &[&Probe]| {
-                            attach_one(ebpf, programs[place], tgid, &path, (probe, offset))
+                        let mut attach = |_: &[&Probe], places: &Places| {
+                            let at = (offset, places.semaphore(probe, offset));
+                            attach_one(ebpf, programs[place], tgid, &path, (probe, at))
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);
                     }
@@ -468,9 +471,11 @@ impl Attacher {
             let source = io::Error::from_raw_os_error(libc::EINVAL);
             return Err(TracerError::Uprobes { tgid, source });
         }
+        let (shared, taken) = taken.new_since(&known);
         Ok(Attached {
             links,
-            taken: taken.difference(&known).copied().collect(),
+            shared,
+            taken,
         })
     }
 
@@ -512,7 +517,7 @@ fn attach_one(
     program: &'static str,
     tgid: u32,
     path: &str,
-    (probe, offset): (&Probe, u64),
+    (probe, (offset, semaphore)): (&Probe, (u64, u64)),
 ) -> Result<Link, TracerError> {
     let failed = |source| TracerError::Uprobe {
         symbol: probe.symbol.clone(),
@@ -520,9 +525,10 @@ fn attach_one(
         source,
     };
     let uprobe = uprobe(ebpf, program)?;
-    if let Some(semaphore) = probe.usdt.and_then(|usdt| usdt.semaphore) {
+    if semaphore != 0 {
+        let at_return = matches!(uprobe.kind(), ProbeKind::Return);
         let program = uprobe.fd().map_err(failed)?.as_fd();
-        let place = (offset, semaphore);
+        let place = (offset, semaphore, at_return);
         let attach = || semaphore::attach(program, tgid, path, place, probe.cookie());
         return uninterrupted(attach)
             .map(Link::Semaphore)

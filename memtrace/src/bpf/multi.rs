@@ -22,7 +22,7 @@ use aya_obj::{
     },
 };
 
-use super::{exit::uninterrupted, maps::map_fd, raw::bpf};
+use super::{exit::uninterrupted, maps::map_fd, raw::bpf, taken::Places};
 use crate::probes::Probe;
 
 /// BPF_F_UPROBE_MULTI_RETURN, include/uapi/linux/bpf.h.
@@ -303,7 +303,7 @@ pub(super) fn attach(
     program: &OwnedFd,
     tgid: u32,
     path: &str,
-    probes: &[&Probe],
+    (probes, places): (&[&Probe], &Places),
     ends: Ends,
 ) -> io::Result<OwnedFd> {
     if ends == Ends::Instruction {
@@ -313,8 +313,7 @@ pub(super) fn attach(
     let path = CString::new(path)?;
     let offsets: Vec<u64> = probes.iter().map(|probe| probe.file_offset).collect();
     let cookies: Vec<u64> = probes.iter().map(|probe| probe.cookie()).collect();
-    // 0: it has none.
-    let semaphore = |probe: &&Probe| probe.usdt.and_then(|usdt| usdt.semaphore).unwrap_or(0);
+    let semaphore = |probe: &&Probe| places.semaphore(probe, probe.file_offset);
     let semaphores: Vec<u64> = probes.iter().map(semaphore).collect();
     create_link(
         program,

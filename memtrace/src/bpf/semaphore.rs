@@ -14,8 +14,8 @@ use super::raw::bpf;
 /// Number of the kernel's kind of perf events for uprobes.
 const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 
-/// The semaphore's offset into the file is in the event's upper half (`format/ref_ctr_offset`
-/// beside [`EVENT_TYPE`], unchanged since Linux 4.20).
+/// The semaphore's offset into the file is in the event's upper half, and whether it is a return probe in its lowest bit
+/// (`format/ref_ctr_offset` and `format/retprobe` beside [`EVENT_TYPE`], unchanged since Linux 4.20).
 const SEMAPHORE_SHIFT: u32 = 32;
 
 /// Attaches a loaded program in one process; the probe lives as long as the returned value.
@@ -27,7 +27,7 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     tgid: u32,
     path: &str,
-    (offset, semaphore): (u64, u64),
+    (offset, semaphore, at_return): (u64, u64, bool),
     cookie: u64,
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
@@ -38,7 +38,7 @@ pub(super) fn attach(
     let mut event: perf_event_attr = unsafe { std::mem::zeroed() };
     event.type_ = event_type.trim().parse().map_err(io::Error::other)?;
     event.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
-    event.config = u64::from(semaphore) << SEMAPHORE_SHIFT;
+    event.config = u64::from(semaphore) << SEMAPHORE_SHIFT | u64::from(at_return);
     event.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
     event.__bindgen_anon_4.probe_offset = offset;
     let (any_cpu, no_group) = (-1, -1);

@@ -12,6 +12,7 @@ use memtrace_common::{
 use super::{
     CollectError, Collector,
     location::{Location, ModuleIndex},
+    modules::Module,
     sink::Message,
 };
 use crate::{
@@ -263,22 +264,22 @@ impl Collector {
     pub(super) fn attach_to(&mut self, tgid: u32, index: ModuleIndex, probes: &[Probe]) {
         let module = self.modules.get(index);
         match self.kernel.attach(tgid, &module.file.file, probes) {
-            Ok(Attached { links, taken }) => {
+            Ok(Attached {
+                links,
+                shared,
+                taken,
+            }) => {
                 if let Some(process) = self.processes.get_mut(tgid) {
                     process.links.extend(links);
                 }
-                let is_taken = |probe: &&Probe| taken.contains(&probe.file_offset);
-                for probe in probes.iter().filter(is_taken) {
-                    let by = bpf::other_tracer(probe.file_offset);
-                    let by = by.as_deref().unwrap_or("another tracer");
-                    tracing::warn!(
-                        "`{}` of `{}` is not recorded: {by} probes it in a way that excludes every other tracer \
-                         (ref_ctr_offset); end that one, and record again",
-                        probe.symbol,
-                        self.modules.get(index).file.path.display()
-                    );
-                    self.lost(Reason::AttachFailed);
-                }
+                report_others(module, probes, &shared, "recorded all the same");
+                report_others(
+                    module,
+                    probes,
+                    &taken,
+                    "NOT recorded; end that tool and record again",
+                );
+                taken.iter().for_each(|_| self.lost(Reason::AttachFailed));
             }
             // One that has ended meanwhile needs no probes.
             Err(error) if memory::identity(tgid).is_ok() => {
@@ -328,4 +329,24 @@ impl Collector {
         }
         Ok(usage)
     }
+}
+
+/// One line about the functions that another tracer probes in a way that excludes every other.
+fn report_others(module: &Module, probes: &[Probe], offsets: &[u64], outcome: &str) {
+    let Some(&first) = offsets.first() else {
+        return;
+    };
+    let is_there = |probe: &&Probe| offsets.contains(&probe.file_offset);
+    let names = probes
+        .iter()
+        .filter(is_there)
+        .map(|probe| format!("`{}`", probe.symbol));
+    let names: Vec<String> = names.collect();
+    let by = bpf::other_tracer(first);
+    tracing::warn!(
+        "{} of `{}`: {} probes them in a way that excludes other tracers (ref_ctr_offset); {outcome}",
+        names.join(", "),
+        module.file.path.display(),
+        by.as_deref().unwrap_or("another tool"),
+    );
 }

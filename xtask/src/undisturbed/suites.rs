@@ -48,7 +48,7 @@ const REDIS_UNITS: [&str; 6] = [
 /// Every suite. One that hangs is ended after half an hour.
 pub(super) fn all(python: &Path) -> Vec<Suite> {
     let python_packages: &[&str] = match python == Path::new(PYTHON) {
-        true => &["libpython3-testsuite", "libpython3.11-testsuite"],
+        true => &["libpython3.11-testsuite"],
         false => &[],
     };
     let mut suites = vec![
