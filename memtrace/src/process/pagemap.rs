@@ -145,7 +145,8 @@ mod tests {
         }
         let mut pages = ResidentPages::open(std::process::id()).unwrap();
         let written = pages.written(start + 8..start + 3 * page - 8).unwrap();
-        assert_eq!(written, [start + page..start + 3 * page - 8]);
+        let expected = start + page..start + 3 * page - 8;
+        assert_eq!(written, std::slice::from_ref(&expected));
         // SAFETY: the mapping made above.
         unsafe { libc::munmap(area, 4 * page as usize) };
     }
