@@ -25,6 +25,7 @@ mod samples;
 mod schema;
 mod series;
 mod site_series;
+mod sites;
 mod snapshot;
 mod stacks;
 mod thin;
