@@ -6,6 +6,7 @@ mod arch;
 mod bpf;
 mod check;
 mod cli;
+mod clock;
 mod collect;
 mod diff;
 mod escape;

@@ -33,8 +33,8 @@ const TENANT: u32 = 2001;
 /// Of memtrace and its helpers together, bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// A recording of a second must end by then on a busy machine. Whoever waits for a lease to be broken, for a kernel log or
-/// for all names does not.
+/// The deadline of a recording of one second, on a busy machine. A wait for a lease, for the kernel's log or for all names
+/// takes longer.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Input with which named.c allocates once.
@@ -92,7 +92,7 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Records a process that is ready, for a second in which it gets this input.
+/// Records a process for one second, in which it gets this input.
 fn recorded(bench: &Bench, target: &mut Running, input: &str) -> Report {
     let group = ControlGroup::limited(&format!("memtrace-bomb-{}", target.pid()), MEMORY);
     let file = bench.path("x.mtr");
@@ -123,7 +123,7 @@ fn kills(group: &ControlGroup) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a count")
 }
 
-/// Records a program that allocates 1001 bytes once it is told to.
+/// Records a program that allocates 1001 bytes when it gets input.
 fn records(bench: &Bench, program: &Path) {
     let mut target = Running::start(&mut command(program));
     target.await_stdout("ready");

@@ -144,28 +144,72 @@ fn a_lease_is_not_waited_for() {
     assert_eq!(fact(&facts, &python, "leased"), "1.0");
 }
 
+/// A file system of the tenant's that does not answer.
+struct Unanswering {
+    folder: PathBuf,
+    server: Running,
+}
+
+impl Unanswering {
+    fn new(bench: &Bench, options: &[&str]) -> Self {
+        let folder = bench.path("mounted");
+        fs::create_dir(&folder).expect("a folder");
+        let mut server = Command::new(targets::program("unanswering.c"));
+        server.arg(&folder).arg(TENANT.to_string()).args(options);
+        let server = Running::start(&mut server);
+        server.await_stdout("ready");
+        Self { folder, server }
+    }
+}
+
+impl Drop for Unanswering {
+    /// The end of the server answers whoever still waits.
+    fn drop(&mut self) {
+        self.server.signal(libc::SIGKILL);
+        self.server.end();
+        let path = CString::new(self.folder.as_os_str().as_bytes()).expect("no zero");
+        // SAFETY: the path lives.
+        assert_eq!(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) }, 0);
+    }
+}
+
+/// Reading memory may mean reading a file.
+#[test]
+fn a_mapped_file_that_cannot_be_read_is_not_waited_for() {
+    let bench = Bench::new();
+    let mounted = Unanswering::new(&bench, &["reads"]);
+    let mut command = Command::new(targets::program("mapped.c"));
+    command
+        .arg(mounted.folder.join("x"))
+        .uid(TENANT)
+        .gid(TENANT);
+    let mut target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &["-d", "4s"]);
+    record.running.wait().expect_code(0);
+    let file = record.file;
+    let report = record::report(&file);
+    assert!(report.total(target.pid(), "heap").alloc_count > 0);
+    // Whoever kept the blocks was found all the same.
+    let found = record::memtrace(["report".as_ref(), file.as_os_str()]).expect_code(0);
+    assert!(found.stdout.contains("kept"), "{found:#?}");
+    target.expect_alive();
+    target.signal(libc::SIGKILL);
+    target.end();
+}
+
 #[test]
 fn a_file_system_that_does_not_answer_is_not_waited_for() {
     let bench = Bench::new();
     let packages = Packages::new(&bench);
-    let mounted = bench.path("mounted");
-    fs::create_dir(&mounted).expect("a folder");
-    let mut server = Command::new(targets::program("unanswering.c"));
-    let mut server = Running::start(server.arg(&mounted).arg(TENANT.to_string()));
-    server.await_stdout("ready");
-    symlink(mounted.join("x"), packages.installer("slow")).expect("a link");
+    let mounted = Unanswering::new(&bench, &[]);
+    symlink(mounted.folder.join("x"), packages.installer("slow")).expect("a link");
     let mut python = packages.python("");
     let file = recorded(&bench, &python);
-    server.await_stdout("asked");
+    mounted.server.await_stdout("asked");
     let facts = export::read(&file);
     assert_eq!(fact(&facts, &python, "slow"), "1.0");
     python.expect_alive();
-    // Its end answers whoever still waits.
-    server.signal(libc::SIGKILL);
-    server.end();
-    let path = CString::new(mounted.as_os_str().as_bytes()).expect("no zero");
-    // SAFETY: the path lives.
-    assert_eq!(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) }, 0);
 }
 
 #[test]

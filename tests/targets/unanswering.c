@@ -1,16 +1,36 @@
-// A file system (FUSE) that begins and then answers nothing, as of user ARGV[2], at ARGV[1].
+// A file system (FUSE), as of user ARGV[2], at ARGV[1], that begins and then answers nothing; with a further argument, only
+// the reading of files is not answered.
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static int device;
+
+static void say(const char *what) {
+    puts(what);
+    fflush(stdout);
+}
+
+static void answer(struct fuse_in_header *in, int error, const void *body, size_t size) {
+    char out[1024];
+    struct fuse_out_header head = {sizeof head + size, -error, in->unique};
+    memcpy(out, &head, sizeof head);
+    if (size > 0)
+        memcpy(out + sizeof head, body, size);
+    if (write(device, out, head.len) != head.len)
+        perror("answer");
+}
 
 int main(int argc, char **argv) {
     static char request[1 << 20];
     char options[200];
-    int device = open("/dev/fuse", O_RDWR);
-    if (argc != 3 || device < 0) {
+    device = open("/dev/fuse", O_RDWR);
+    if (argc < 3 || device < 0) {
         perror("/dev/fuse");
         return 2;
     }
@@ -20,21 +40,28 @@ int main(int argc, char **argv) {
         perror("mount");
         return 2;
     }
+    struct fuse_attr folder = {.ino = 1, .mode = S_IFDIR | 0755, .nlink = 1};
+    struct fuse_attr file = {.ino = 2, .size = 1 << 20, .mode = S_IFREG | 0644, .nlink = 1};
     while (read(device, request, sizeof request) > 0) {
         struct fuse_in_header *in = (void *)request;
-        if (in->opcode != FUSE_INIT) {
-            puts("asked");
-            fflush(stdout);
-            continue;
+        struct fuse_init_out init = {.major = 7, .minor = 31};
+        struct fuse_entry_out entry = {.nodeid = 2, .attr = file, .attr_valid = 1000, .entry_valid = 1000};
+        struct fuse_attr_out attributes = {.attr_valid = 1000, .attr = in->nodeid == 1 ? folder : file};
+        struct fuse_open_out opened = {.fh = 1};
+        if (in->opcode == FUSE_INIT) {
+            answer(in, 0, &init, sizeof init);
+            say("ready");
+        } else if (argc == 3 || in->opcode == FUSE_READ) {
+            say("asked");
+        } else if (in->opcode == FUSE_LOOKUP) {
+            answer(in, 0, &entry, sizeof entry);
+        } else if (in->opcode == FUSE_GETATTR) {
+            answer(in, 0, &attributes, sizeof attributes);
+        } else if (in->opcode == FUSE_OPEN) {
+            answer(in, 0, &opened, sizeof opened);
+        } else if (in->opcode != FUSE_FORGET && in->opcode != FUSE_INTERRUPT) {
+            answer(in, ENOSYS, NULL, 0);
         }
-        struct {
-            struct fuse_out_header head;
-            struct fuse_init_out init;
-        } out = {{sizeof out, 0, in->unique}, {.major = 7, .minor = 31, .max_write = 4096}};
-        if (write(device, &out, sizeof out) != sizeof out)
-            return 2;
-        puts("ready");
-        fflush(stdout);
     }
     return 0;
 }

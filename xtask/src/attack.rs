@@ -58,6 +58,12 @@ const ATTACKS: &[Row] = &[
         "a_file_system_that_does_not_answer_is_not_waited_for",
     ),
     (
+        "a mapped file is on a FUSE file system that answers opens but not reads",
+        "not waited for",
+        "tenant",
+        "a_mapped_file_that_cannot_be_read_is_not_waited_for",
+    ),
+    (
         "root's HOME is a tenant's, whose .cache/memtrace is a link",
         "nothing is written",
         "tenant",

@@ -52,7 +52,7 @@ pub(crate) struct Attached {
     pub(crate) links: Vec<Link>,
     /// Offsets that another tracer probes, and memtrace with its semaphore. Each is reported once in a recording.
     pub(crate) shared: Vec<u64>,
-    /// Offsets without a probe, because another tracer's excludes it; likewise.
+    /// Offsets without a probe, because another tracer's excludes it. Each is reported once in a recording.
     pub(crate) taken: Vec<u64>,
 }
 

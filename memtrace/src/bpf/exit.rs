@@ -1,5 +1,5 @@
-//! The end of this process from any thread: the kernel leaves breakpoints in programs where it kills a thread that sets or
-//! removes probes.
+//! The end of this process from any thread. The kernel leaves breakpoints behind if it kills a thread that sets or removes
+//! probes.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// The threads that set or remove probes are waited for this long at most; only the kernel can hold them up.
+/// Longest wait for threads that set or remove probes. Only the kernel can hold them up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 static CALLS: (Mutex<Calls>, Condvar) = (
@@ -35,7 +35,7 @@ pub(super) fn uninterrupted<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Removes every probe of this process, which has to end now: other threads that would set or remove one wait for ever.
+/// Removes every probe of this process, which must end next: other threads that set or remove one wait for ever.
 pub(crate) fn remove_probes() {
     let mut calls = lock();
     calls.is_last = true;

@@ -20,7 +20,7 @@ pub(super) struct Places {
     end: u64,
 }
 
-/// By file, for the rest of the recording.
+/// By file. An entry stays to the end of the recording.
 #[derive(Default)]
 pub(super) struct Taken(HashMap<(u64, u64), Places>);
 

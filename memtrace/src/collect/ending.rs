@@ -18,7 +18,7 @@ const ALL: Duration = Duration::from_secs(5);
 /// Once they are removed, the search for holders may take this long,
 const SEARCH: Duration = Duration::from_millis(700);
 /// the names of functions may take until then,
-const NAMES: Duration = Duration::from_millis(1200);
+const NAMES: Duration = Duration::from_millis(1800);
 /// and memtrace ends at the latest after this.
 const COMPLETION: Duration = Duration::from_secs(10);
 /// Reading the last events and removing probes depends on the kernel alone, and takes as long as it takes; this long

@@ -21,7 +21,7 @@ use crate::{
 /// Least time between two inspections of a process whose code has not changed, as far as is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The inspection of a process with more mappings of code is followed by a rest: so many times as long.
+/// After the inspection of a process with more mappings of code, it rests [`REST`] times as long.
 const MANY_MAPPINGS: usize = 1000;
 const REST: u32 = 9;
 

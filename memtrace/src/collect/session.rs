@@ -34,6 +34,7 @@ use super::{
 };
 use crate::{
     bpf::{Ring, Tracer, TracerError},
+    clock,
     hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
     process::{
@@ -574,11 +575,5 @@ fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
 
 /// CLOCK_MONOTONIC, as the kernel side's times.
 pub(super) fn now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` lives; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    clock::now_ns(libc::CLOCK_MONOTONIC)
 }

@@ -20,6 +20,7 @@ use super::{
     sink::{Message, Sink, Stopped},
 };
 use crate::{
+    clock,
     frames::{Cause, Frame, FrameKind},
     host::Redactor,
     names::{self, Named},
@@ -194,13 +195,7 @@ fn run(
 
 /// CPU time of this thread so far: waiting for a disk does not count.
 fn cpu_time_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` lives; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Counted here, not by the collector.

@@ -36,8 +36,8 @@ impl Calls {
     /// # Errors
     /// The process is gone; or its interpreter has not started yet, or is of an unknown kind.
     pub(crate) fn open(pid: u32) -> Result<Option<Calls>, CallsError> {
-        let memory = Live::new(pid);
         let mappings = maps::read(pid)?;
+        let memory = Live::guarded(pid, &mappings);
         let python = Python::open(pid, &mappings, &memory)?;
         Ok(python.map(|python| Calls { memory, python }))
     }

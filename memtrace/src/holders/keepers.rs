@@ -71,7 +71,7 @@ impl Scene<'_> {
         let nodes: Vec<NodeId> = largest.iter().map(|keeper| keeper.node).collect();
         // Garbage as a whole is not a node of the graph.
         let known: Vec<NodeId> = nodes.iter().copied().filter(|&it| it != garbage).collect();
-        let witnesses = Witnesses::new(self.graph, &known, *self.cached.now());
+        let witnesses = Witnesses::new(self.graph, &known, self.cached.now().clone());
         let found = nodes.iter().enumerate().filter_map(|(index, &node)| {
             let witness = (node != garbage).then(|| witnesses.witness(node))?;
             Some((index, witness?))

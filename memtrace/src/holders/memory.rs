@@ -1,8 +1,9 @@
 //! Reads the memory of a running process. Values may be torn, freed or reused, so each is only a
 //! claim, and every read may fail.
 
-use crate::hash::mix;
-use std::cell::RefCell;
+use super::absent;
+use crate::{hash::mix, process::maps::Mapping};
+use std::{cell::RefCell, ops::Range, ptr, sync::Arc};
 
 /// The memory of a process.
 pub(super) trait Memory {
@@ -53,16 +54,36 @@ impl Circle {
 }
 
 /// A process's memory as it is now, a system call a read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Live {
     pid: libc::pid_t,
+    /// Ranges that are not read, in the order of addresses.
+    absent: Arc<[Range<u64>]>,
 }
 
 impl Live {
     pub(super) fn new(pid: u32) -> Self {
-        // An invalid number gives a process that does not exist.
-        let pid = pid.try_into().unwrap_or(-1);
-        Self { pid }
+        Self {
+            // An invalid number gives a process that does not exist.
+            pid: pid.try_into().unwrap_or(-1),
+            absent: Arc::default(),
+        }
+    }
+
+    /// Leaves out what only a process could supply that may never answer: a user may mount a file system of their own.
+    pub(super) fn guarded(pid: u32, mappings: &[Mapping]) -> Self {
+        Self {
+            absent: absent::ranges(pid, mappings).into(),
+            ..Self::new(pid)
+        }
+    }
+
+    fn is_absent(&self, address: u64, bytes: u64) -> bool {
+        let end = address.saturating_add(bytes);
+        let after = self.absent.partition_point(|range| range.end <= address);
+        self.absent
+            .get(after)
+            .is_some_and(|range| range.start < end)
     }
 }
 
@@ -79,7 +100,11 @@ impl Live {
             let remote: Vec<libc::iovec> = addresses[from..to]
                 .iter()
                 .map(|&address| libc::iovec {
-                    iov_base: address as *mut libc::c_void,
+                    // Nothing is mapped at 0.
+                    iov_base: match self.is_absent(address, 8) {
+                        true => ptr::null_mut(),
+                        false => address as *mut libc::c_void,
+                    },
                     iov_len: size_of::<u64>(),
                 })
                 .collect();
@@ -104,6 +129,9 @@ impl Live {
 
 impl Memory for Live {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        if self.is_absent(address, buffer.len() as u64) {
+            return false;
+        }
         let local = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),

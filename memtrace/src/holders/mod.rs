@@ -2,6 +2,7 @@
 //! variables, stacks) to the block. The process keeps running, so a path counts only once each of its references was
 //! read again in a short stop, unless the process is stopped or a copy of it is read.
 
+mod absent;
 mod calls;
 mod dominators;
 #[cfg(test)]

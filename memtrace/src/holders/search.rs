@@ -330,7 +330,7 @@ fn search_once<T>(
     let begin = Instant::now();
     let pid = subject.owner();
     let mappings = maps::read(pid)?;
-    let cached = Cached::new(Live::new(pid));
+    let cached = Cached::new(Live::guarded(pid, &mappings));
     let mut notes = Vec::new();
     let python = match Python::open(pid, &mappings, &cached) {
         Ok(python) => python,
@@ -425,7 +425,7 @@ impl Scene<'_> {
         let running = self.subject.running();
         let running = running.ok_or_else(|| Error::Still(self.subject.pid()))?;
         let lengths = || -> FastMap<u64, u64> {
-            let memory = Cached::new(running);
+            let memory = Cached::new(running.clone());
             let objects = self.graph.objects_with_references();
             let long = objects.filter_map(|object| {
                 let length = python.length(&memory, object)?.value;
@@ -496,7 +496,7 @@ impl Scene<'_> {
         let mut rest = targets;
         for _ in 0..TRIES {
             let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
-            let witnesses = Witnesses::new(self.graph, &nodes, *memory);
+            let witnesses = Witnesses::new(self.graph, &nodes, memory.clone());
             let (mut owners, mut tried) = (Vec::new(), Vec::new());
             let mut failed = Vec::new();
             for (group, node) in rest {

@@ -43,19 +43,36 @@ impl ResidentPages {
         Ok(edges + taken * self.page_size)
     }
 
-    /// The parts of a private mapping of a file that the process has written: the others are as in the file, and to
-    /// read them waits for its disk or server.
+    /// The parts of a private mapping of a file that the process has written: the others are as in the file.
     ///
     /// # Errors
     /// The process is gone.
     pub(crate) fn written(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
+        self.parts(range, is_own)
+    }
+
+    /// The parts of a range that are neither resident nor swapped out: to read them may wait for the disk or server of
+    /// the mapped file.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub(crate) fn absent(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
+        self.parts(range, |page| !is_taken(page))
+    }
+
+    /// The parts of a range whose pages are of this kind.
+    fn parts(
+        &mut self,
+        range: Range<u64>,
+        is_meant: impl Fn(&PageInfo) -> bool,
+    ) -> ProcResult<Vec<Range<u64>>> {
         let end = range.end;
         let mut parts: Vec<Range<u64>> = Vec::new();
         let pages = range.start / self.page_size..end.div_ceil(self.page_size);
         for first in pages.clone().step_by(BATCH) {
             let last = pages.end.min(first + BATCH as u64);
             let batch = self.pages.get_range_info(first as usize..last as usize)?;
-            for (page, _) in (first..last).zip(&batch).filter(|(_, page)| is_own(page)) {
+            for (page, _) in (first..last).zip(&batch).filter(|(_, page)| is_meant(page)) {
                 let start = (page * self.page_size).max(range.start);
                 let after = ((page + 1) * self.page_size).min(end);
                 match parts.last_mut() {

@@ -10,7 +10,7 @@ use std::{
 
 use procfs::process::Process;
 
-use crate::{progress, units};
+use crate::{clock, progress, units};
 
 /// CPU time, nanoseconds, that the reading of any recordings may take, and for each byte of large ones. Honest ones of
 /// 180,000 sites take half of that in a debug build.
@@ -118,13 +118,7 @@ fn lock() -> MutexGuard<'static, Option<Budget>> {
 
 /// CPU time of this process so far.
 fn cpu_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` lives; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    clock::now_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Resident bytes of this process; 0 if they are not known.

@@ -11,6 +11,7 @@ use super::{
     budget,
     file::{self, Reader},
 };
+use crate::clock;
 
 /// CPU time for the schema, nanoseconds: a recording has some dozens of tables.
 const OPENING: u64 = 1_000_000_000;
@@ -101,11 +102,5 @@ impl Limits {
 
 /// CPU time of this thread so far.
 fn cpu_time_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` lives; the clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -507,7 +507,7 @@ pub(crate) fn attacks(folder: &Path, base: Vec<u8>, visit: &mut dyn FnMut(&str, 
     for (name, length, count, size) in [
         ("a log of the whole file", 0_u64, u32::MAX, 4096_u32),
         ("a log beyond the file", u64::MAX, 1, 4096),
-        ("a log of pages of no size", base.len() as u64, 0, 0),
+        ("a log with pages of 0 bytes", base.len() as u64, 0, 0),
     ] {
         let mut logged = base.clone();
         logged.extend(length.to_le_bytes());

@@ -183,7 +183,7 @@ fn requests(file: &Path) -> String {
     ["diagnose", "sites", "holders"].map(request).concat()
 }
 
-/// Runs the commands on a file, two at a time. Returns what is not as promised, and a summary.
+/// Runs the commands on a file, two at a time. Returns the broken promises and a summary.
 fn check(name: &str, path: &Path, good: &Path) -> (Vec<String>, String) {
     let mut commands: Vec<_> = commands(path, good)
         .into_iter()

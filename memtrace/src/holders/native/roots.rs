@@ -325,7 +325,7 @@ fn is_pool(mapping: &Mapping) -> bool {
     permissions.read && permissions.write && !permissions.shared && !is_special
 }
 
-/// Leaves out what is as in a file, where no program keeps addresses of its blocks.
+/// Leaves out unchanged pages of mapped files: they cannot contain addresses of blocks.
 fn written(pid: u32, ranges: Vec<RootRange>, mappings: &[Mapping]) -> Vec<RootRange> {
     // Without it, everything is read.
     let Ok(mut pages) = ResidentPages::open(pid) else {
