@@ -13,6 +13,8 @@ mod escape;
 mod event;
 mod file;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod hash;
 mod helper;
 mod hold;

@@ -108,19 +108,8 @@ fn recorded(bench: &Bench, target: &mut Running, input: &str) -> Report {
     target.send(input);
     record.wait_within(DEADLINE).expect_code(0);
     target.expect_alive();
-    assert_eq!(kills(&group), 0, "more than 512 MiB");
+    assert_eq!(group.kills(), 0, "more than 512 MiB");
     record::report(&file)
-}
-
-/// How often the kernel killed a process of a group for its memory.
-fn kills(group: &ControlGroup) -> u64 {
-    let files = ["memory.oom_control", "memory.events"].map(|name| group.path().join(name));
-    let events = files.iter().find_map(|file| fs::read_to_string(file).ok());
-    let events = events.expect("events of memory");
-    let count = events
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "));
-    count.and_then(|count| count.parse().ok()).expect("a count")
 }
 
 /// Records a program that allocates 1001 bytes when it gets input.

@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
-    Bench, descendants::Descendants, kernel::children, kills, progress::Progress, running::Running,
-    targets, until,
+    Bench, descendants::Descendants, kernel::children, progress::Progress, random,
+    running::Running, targets, until,
 };
 use std::{
     os::unix::process::ExitStatusExt,
@@ -77,7 +77,7 @@ fn copies_go_unnoticed() {
 fn killed(options: &[&str], after: Option<&str>, kills: usize) {
     let bench = Bench::new();
     let descendants = Descendants::new();
-    let (kills, mut random) = kills::kills(kills);
+    let (kills, mut random) = random::times("MEMTRACE_KILLS", kills);
 
     let mut target = Target::start(&bench);
     let pid = target.running.pid();

@@ -11,8 +11,8 @@ use memtrace_tests::{
     control_group::ControlGroup,
     descendants::Descendants,
     kernel::{Loaded, children, patched_bytes, stopped_children},
-    kills,
     progress::Progress,
+    random,
     record::{self, Record, report, try_report},
     report::Report,
     running::Running,
@@ -160,7 +160,7 @@ fn signal(pid: u32, signal: i32) {
 fn killed_in_a_storm(parts: &[Part], kills: usize) {
     let bench = Bench::new();
     let _descendants = Descendants::new();
-    let (kills, mut random) = kills::kills(kills);
+    let (kills, mut random) = random::times("MEMTRACE_KILLS", kills);
 
     let storm = Storm::new(&bench);
     let mut target = storm.start();

@@ -49,6 +49,20 @@ impl ControlGroup {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// How often the kernel killed one of its processes for its memory.
+    ///
+    /// # Panics
+    /// If the group's memory is not limited.
+    pub fn kills(&self) -> u64 {
+        let files = ["memory.oom_control", "memory.events"].map(|name| self.0.join(name));
+        let events = files.iter().find_map(|file| fs::read_to_string(file).ok());
+        let events = events.expect("events of memory");
+        let count = events
+            .lines()
+            .find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.parse().ok()).expect("a count")
+    }
 }
 
 impl Drop for ControlGroup {

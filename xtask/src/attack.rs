@@ -142,6 +142,12 @@ const ATTACKS: &[Row] = &[
         "a_name_that_demangles_to_terabytes",
     ),
     (
+        "programs and libraries with a few wrong bytes",
+        "< 512 MiB, other counts are exact",
+        "mutants",
+        "mutants_of_a_program_are_recorded",
+    ),
+    (
         "8,000,000 rows of .eh_frame",
         "< 512 MiB",
         "bombs",

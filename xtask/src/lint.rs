@@ -18,12 +18,9 @@ const COMMON_PARENTS: [&str; 6] = ["/", "/tmp/", "/home/", "/root/", "/srv/", "/
 /// When one of the checks fails.
 pub(crate) fn run() -> Result<()> {
     command::run(cargo().args(["fmt", "--all", "--check"]))?;
-    command::run(cargo().args([
-        "fmt",
-        "--check",
-        "--manifest-path",
-        "memtrace-ebpf/Cargo.toml",
-    ]))?;
+    for apart in ["memtrace-ebpf/Cargo.toml", "memtrace/fuzz/Cargo.toml"] {
+        command::run(cargo().args(["fmt", "--check", "--manifest-path", apart]))?;
+    }
     command::run(cargo().args([
         "clippy",
         "--workspace",

@@ -110,7 +110,7 @@ enum Task {
     Stress(stress::Options),
     /// Run test suites of other projects untraced and traced, and compare each result (slow; as root)
     Undisturbed(undisturbed::Options),
-    /// Run the decoders of `memtrace holders` on millions of slightly damaged memory images (slow)
+    /// Run the readers of what others wrote on millions of slightly damaged inputs (slow)
     Fuzz(fuzz::Options),
     /// Measure the cost to the target and to the collector (as root)
     Bench(bench::Options),

@@ -152,9 +152,10 @@ impl Scanner {
                 packages.cut = true;
                 break;
             }
+            let entry = path.join(&name);
             let found = match path.ends_with("conda-meta") {
-                true => conda_package(root, path, &name),
-                false => package(root, path, &name, redactor),
+                true => conda_package(&name, || root.read(&entry)),
+                false => package(&name, |file| root.read(&entry.join(file)), redactor),
             };
             packages.found.extend(found);
         }
@@ -315,9 +316,8 @@ fn site_of(path: &str) -> Option<PathBuf> {
 /// A package by the name of its folder of metadata: `NAME-VERSION.dist-info` ("Recording installed
 /// projects" of the Python packaging specifications), or setuptools' older `.egg-info`.
 fn package(
-    root: &Root,
-    folder: &Path,
     entry: &str,
+    read: impl Fn(&str) -> Option<String>,
     redactor: &Redactor,
 ) -> Option<(String, String)> {
     let (name, version) = if let Some(stem) = entry.strip_suffix(".dist-info") {
@@ -328,8 +328,6 @@ fn package(
         (name, rest.split("-py").next()?)
     };
     let (name, version) = (word(name)?, word(version)?);
-    let metadata = folder.join(entry);
-    let read = |file: &str| root.read(&metadata.join(file));
     let mut value = version.to_owned();
     if let Some(installer) = read("INSTALLER").as_deref().and_then(word) {
         value += &format!("; installer {}", redactor.text(installer));
@@ -392,14 +390,14 @@ fn origin(text: &str, redactor: &Redactor) -> Option<String> {
 }
 
 /// `NAME-VERSION-BUILD.json` of a conda environment.
-fn conda_package(root: &Root, folder: &Path, entry: &str) -> Option<(String, String)> {
+fn conda_package(entry: &str, read: impl Fn() -> Option<String>) -> Option<(String, String)> {
     let stem = entry.strip_suffix(".json")?;
     let (stem, build) = stem.rsplit_once('-')?;
     let (name, version) = stem.rsplit_once('-')?;
     let (name, version, build) = (word(name)?, word(version)?, word(build)?);
     let mut value = format!("{version}; build {build}");
     // The keys are sorted, and the long lists of files come after this one; the text may be cut.
-    if let Some(channel) = root.read(&folder.join(entry)).as_deref().and_then(channel) {
+    if let Some(channel) = read().as_deref().and_then(channel) {
         value += &format!("; channel {channel}");
     }
     Some((format!("conda.package.{}", normalised(name)), value))
@@ -413,6 +411,21 @@ fn channel(json: &str) -> Option<String> {
     let mut parts = url.rsplit('/').filter(|part| !part.is_empty());
     let name = parts.find(|part| !PLATFORMS.contains(part))?;
     Some(Redactor::default().text(word(name)?))
+}
+
+/// Reads the name of an entry and what its files contain, a zero after each.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(text: &str) {
+    let mut parts = text.split('\0');
+    let name = parts.next().unwrap_or_default();
+    let texts: Vec<&str> = parts.collect();
+    const FILES: [&str; 3] = ["INSTALLER", "WHEEL", "direct_url.json"];
+    let read = |file: &str| {
+        let at = FILES.iter().position(|known| *known == file)?;
+        texts.get(at).map(|text| (*text).to_owned())
+    };
+    package(name, read, &Redactor::default());
+    conda_package(name, || texts.first().map(|text| (*text).to_owned()));
 }
 
 #[cfg(test)]

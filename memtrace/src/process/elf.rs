@@ -460,6 +460,21 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Reads all code, values and notes that a file describes.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_all<'data>(source: &'data (dyn Source + 'data)) -> usize {
+    let Ok(elf) = Elf::parse(source) else {
+        return 0;
+    };
+    let functions = elf.functions().map(|it| elf.code(it.file_offset, it.size));
+    let code = functions.map(<[u8]>::len);
+    let values = elf
+        .variables()
+        .filter_map(|variable| Some(elf.initial(variable.virt, 4)?.len()));
+    let notes = elf.usdt().map(|note| note.arguments.len());
+    code.chain(values).chain(notes).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,19 +483,6 @@ mod tests {
 
     fn open(path: &str) -> Vec<u8> {
         std::fs::read(path).unwrap()
-    }
-
-    /// Reads everything there is to read.
-    fn read_all(data: &Vec<u8>) -> usize {
-        let Ok(elf) = Elf::parse(data) else { return 0 };
-        let code = elf
-            .functions()
-            .map(|function| elf.code(function.file_offset, function.size).len());
-        let values = elf
-            .variables()
-            .filter_map(|variable| Some(elf.initial(variable.virt, 4)?.len()));
-        let notes = elf.usdt().map(|note| note.arguments.len());
-        code.chain(values).chain(notes).sum()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{
     image::{Cfi, Image, Slice},
     rules::rule,
 };
-use gimli::{DebugFrame, EhFrame, EhFrameHdr, UnwindContext, UnwindSection};
+use gimli::{DebugFrame, EhFrame, EhFrameHdr, EhFrameOffset, UnwindContext, UnwindSection};
 use memtrace_common::unwind::Rule;
 use object::{
     LittleEndian, ReadRef, elf,
@@ -47,6 +47,10 @@ fn by_index<'data>(
         .iter()
         .find(|segment| segment.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME)?;
     let bytes = segment.data(LittleEndian, file).ok()?;
+    // gimli multiplies a larger number of entries without a check. Every linker writes four bytes.
+    if bytes.get(2) != Some(&gimli::DW_EH_PE_udata4.0) {
+        return None;
+    }
     let bases = image
         .bases
         .clone()
@@ -54,10 +58,15 @@ fn by_index<'data>(
     let index = EhFrameHdr::new(bytes, gimli::LittleEndian)
         .parse(&bases, 8)
         .ok()?;
-    index
-        .table()?
-        .fde_for_address(section, &bases, addr, EhFrame::cie_from_offset)
-        .ok()
+    let direct = |pointer: gimli::Pointer| pointer.direct().ok();
+    let found = direct(index.table()?.lookup(addr, &bases).ok()?)?;
+    // gimli's own search subtracts without a check.
+    let offset = found.checked_sub(direct(index.eh_frame_ptr())?)?;
+    let offset = EhFrameOffset(usize::try_from(offset).ok()?);
+    let fde = section
+        .fde_from_offset(&bases, offset, EhFrame::cie_from_offset)
+        .ok()?;
+    fde.contains(addr).then_some(fde)
 }
 
 fn rule_of<'data, S: UnwindSection<Slice<'data>>>(

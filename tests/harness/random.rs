@@ -1,8 +1,9 @@
-//! Random moments at which tests kill memtrace.
+//! How often tests repeat what depends on chance: kills of memtrace, mutants of files.
 
 use std::{env, time::SystemTime};
 
-/// This many kills or `MEMTRACE_KILLS`, and random numbers from a seed that is printed; `MEMTRACE_SEED` repeats it.
+/// This many times, or as often as the variable says, and random numbers from a seed that is printed; `MEMTRACE_SEED`
+/// repeats it.
 ///
 /// # Panics
 /// If one of the variables is not a number.
@@ -10,13 +11,13 @@ use std::{env, time::SystemTime};
     clippy::print_stderr,
     reason = "the output of a failed test has the seed"
 )]
-pub fn kills(usual: usize) -> (usize, fastrand::Rng) {
-    let kills = env::var("MEMTRACE_KILLS").map_or(usual, |text| text.parse().expect("a number"));
+pub fn times(variable: &str, usual: usize) -> (usize, fastrand::Rng) {
+    let times = env::var(variable).map_or(usual, |text| text.parse().expect("a number"));
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = env::var("MEMTRACE_SEED").map_or_else(
         |_| since.expect("a time").as_secs(),
         |text| text.parse().expect("a number"),
     );
     eprintln!("MEMTRACE_SEED={seed}");
-    (kills, fastrand::Rng::with_seed(seed))
+    (times, fastrand::Rng::with_seed(seed))
 }
