@@ -173,29 +173,45 @@ impl Drop for Unanswering {
     }
 }
 
-/// Reading memory may mean reading a file.
+/// Reading memory may mean reading a file. Attaches to a program that maps one that cannot be read.
+fn mapped(bench: &Bench, file: &Path, options: &[&str]) -> (Running, Record) {
+    let mut command = Command::new(targets::program("mapped.c"));
+    command.arg(file).args(options).uid(TENANT).gid(TENANT);
+    let target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let record = Record::attach(bench, target.pid(), &["-d", "4s"]);
+    (target, record)
+}
+
+/// The target's allocations are counted, and it still runs.
+fn is_recorded(mut target: Running, record: Record) -> PathBuf {
+    record.running.wait().expect_code(0);
+    let report = record::report(&record.file);
+    assert!(report.total(target.pid(), "heap").alloc_count > 0);
+    target.expect_alive();
+    target.signal(libc::SIGKILL);
+    target.end();
+    record.file
+}
+
 #[test]
 fn a_mapped_file_that_cannot_be_read_is_not_waited_for() {
     let bench = Bench::new();
     let mounted = Unanswering::new(&bench, &["reads"]);
-    let mut command = Command::new(targets::program("mapped.c"));
-    command
-        .arg(mounted.folder.join("x"))
-        .uid(TENANT)
-        .gid(TENANT);
-    let mut target = Running::start(&mut command);
-    target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &["-d", "4s"]);
-    record.running.wait().expect_code(0);
-    let file = record.file;
-    let report = record::report(&file);
-    assert!(report.total(target.pid(), "heap").alloc_count > 0);
+    let (target, record) = mapped(&bench, &mounted.folder.join("x"), &[]);
+    let file = is_recorded(target, record);
     // Whoever kept the blocks was found all the same.
     let found = record::memtrace(["report".as_ref(), file.as_os_str()]).expect_code(0);
     assert!(found.stdout.contains("kept"), "{found:#?}");
-    target.expect_alive();
-    target.signal(libc::SIGKILL);
-    target.end();
+}
+
+#[test]
+fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
+    let bench = Bench::new();
+    let mounted = Unanswering::new(&bench, &["reads"]);
+    let (target, record) = mapped(&bench, &mounted.folder.join("x"), &["list"]);
+    mounted.server.await_stdout("asked");
+    is_recorded(target, record);
 }
 
 #[test]

@@ -64,6 +64,12 @@ const ATTACKS: &[Row] = &[
         "a_mapped_file_that_cannot_be_read_is_not_waited_for",
     ),
     (
+        "the loader's list of libraries leads into such a file",
+        "not waited for",
+        "tenant",
+        "a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for",
+    ),
+    (
         "root's HOME is a tenant's, whose .cache/memtrace is a link",
         "nothing is written",
         "tenant",

@@ -3,9 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    fs::File,
     io,
-    os::unix::fs::FileExt,
     sync::Arc,
 };
 
@@ -23,6 +21,7 @@ use super::{
 };
 use crate::{
     hash::FastMap,
+    process_root::Memory,
     python::{self, CodeObject},
 };
 
@@ -38,7 +37,7 @@ pub(super) struct Pythons {
 
 /// Reads the memory of a process.
 fn read(tgid: u32) -> impl Fn(u64, &mut [u8]) -> io::Result<()> {
-    let memory = File::open(format!("/proc/{tgid}/mem"));
+    let memory = Memory::of(tgid);
     move |address, buffer| match &memory {
         Ok(memory) => memory.read_exact_at(buffer, address),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),

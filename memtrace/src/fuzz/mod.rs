@@ -8,9 +8,10 @@ mod tests;
 use std::{
     fs::{self, File},
     io,
-    path::{Path, PathBuf},
-    process,
+    path::Path,
 };
+
+use tempfile::NamedTempFile;
 
 use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
@@ -41,6 +42,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run }
 }
 
+/// All targets. Each reads any bytes.
 pub const TARGETS: [Target; 8] = [
     target("recording", recording),
     target("recording_values", recording_values),
@@ -57,23 +59,22 @@ const PLACES: [u64; 6] = [0, 0x1000, 0x1139, 0x1234, 0x3fff, u64::MAX];
 
 /// The file of a recording.
 fn recording(bytes: &[u8]) {
-    let path = scratch();
-    if fs::write(&path, bytes).is_ok() {
-        read(&path);
-    }
+    read_written(|path| fs::write(path, bytes));
 }
 
-/// A file of `SQLite` that is sound, with any values in memtrace's tables.
+/// A sound SQLite file with any values in memtrace's tables.
 fn recording_values(bytes: &[u8]) {
-    let path = scratch();
-    if edits::make(&path, bytes).is_ok() {
-        read(&path);
-    }
+    read_written(|path| edits::make(path, bytes));
 }
 
-/// A file in memory.
-fn scratch() -> PathBuf {
-    Path::new("/dev/shm").join(format!("memtrace-fuzz-{}", process::id()))
+/// Reads a file in memory, once it is written.
+fn read_written(write: impl FnOnce(&Path) -> io::Result<()>) {
+    let file = NamedTempFile::new_in("/dev/shm");
+    if let Ok(file) = file
+        && write(file.path()).is_ok()
+    {
+        read(file.path());
+    }
 }
 
 /// What `memtrace diagnose` prints.

@@ -101,7 +101,7 @@ impl Subject {
     /// Whether the process has executed another program meanwhile. One that has ended has not.
     pub(super) fn is_replaced(&self) -> bool {
         let now = Execution::of(self.pid);
-        now.is_some() && now != self.execution
+        now.is_some_and(|now| self.execution.as_ref().is_none_or(|it| it.differs(&now)))
     }
 
     /// Whether it runs and is never stopped.

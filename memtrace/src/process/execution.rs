@@ -1,15 +1,15 @@
 //! Identifies the execve(2) that a process runs since, even if the next one executes the same file.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::FileExt,
-};
+use std::fs;
+
+use crate::process_root::Memory;
 
 /// The kernel's data for the program at its start, with random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Execution {
     auxv: Vec<u8>,
-    random: [u8; RANDOM],
+    /// `None`: they could not be read.
+    random: Option<[u8; RANDOM]>,
 }
 
 /// Bytes at `AT_RANDOM` (getauxval(3)): without them, a program at fixed addresses would look the same each time.
@@ -22,14 +22,18 @@ impl Execution {
         if auxv.is_empty() {
             return None;
         }
-        let mut random = [0; RANDOM];
-        if let Some(address) = entry(&auxv, libc::AT_RANDOM)
-            && let Ok(memory) = File::open(format!("/proc/{pid}/mem"))
-        {
-            // Unreadable values stay 0; the addresses remain.
-            let _ = memory.read_exact_at(&mut random, address);
-        }
+        let random = entry(&auxv, libc::AT_RANDOM).and_then(|address| {
+            let mut random = [0; RANDOM];
+            let read = Memory::of(pid).and_then(|it| it.read_exact_at(&mut random, address));
+            read.ok().map(|()| random)
+        });
         Some(Self { auxv, random })
+    }
+
+    /// Whether another one is certainly not this one. Without the random bytes, the addresses remain.
+    pub(crate) fn differs(&self, other: &Self) -> bool {
+        let random = self.random.zip(other.random);
+        self.auxv != other.auxv || random.is_some_and(|(own, others)| own != others)
     }
 }
 

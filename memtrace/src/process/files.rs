@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::maps::{FileId, Mapping};
 use crate::{
     file,
-    process_root::{self, LastLink, Root},
+    process_root::{self, LastLink, Memory, Root},
 };
 
 /// A mapped file, kept open.
@@ -44,7 +44,7 @@ impl ModuleFile {
     /// The process is gone, or its memory cannot be read.
     pub(crate) fn of_memory(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
         let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(io::Error::other)?];
-        File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, mapping.start)?;
+        Memory::of(pid)?.read_exact_at(&mut bytes, mapping.start)?;
         Self::of_bytes(mapping, &bytes)
     }
 

@@ -4,11 +4,11 @@
 //! functions does not depend on it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+use crate::process_root::Memory;
 
 /// One entry of the loader's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,18 +58,14 @@ pub(crate) fn read(pid: u32) -> Result<Option<Vec<LinkedFile>>, LinkOrderError> 
     let path = format!("/proc/{pid}/auxv");
     let auxv = std::fs::read(&path).map_err(|source| LinkOrderError::Read { path, source })?;
     let path = format!("/proc/{pid}/mem");
-    let file = File::open(&path).map_err(|source| LinkOrderError::Read {
-        path: path.clone(),
-        source,
-    })?;
-    read_list(pid, &auxv, &MemoryFile { file })
-        .map_err(|source| LinkOrderError::Read { path, source })?
+    let list = Memory::of(pid).and_then(|memory| read_list(pid, &auxv, &memory));
+    list.map_err(|source| LinkOrderError::Read { path, source })?
         .transpose()
 }
 
 type List = Option<Result<Vec<LinkedFile>, LinkOrderError>>;
 
-fn read_list(pid: u32, auxv: &[u8], memory: &MemoryFile) -> io::Result<List> {
+fn read_list(pid: u32, auxv: &[u8], memory: &Memory) -> io::Result<List> {
     let Some(debug) = find_debug(auxv, memory)? else {
         return Ok(None);
     };
@@ -97,7 +93,7 @@ fn read_list(pid: u32, auxv: &[u8], memory: &MemoryFile) -> io::Result<List> {
 }
 
 /// Address of the `r_debug` that the loader left in the main program's dynamic section.
-fn find_debug(auxv: &[u8], memory: &MemoryFile) -> io::Result<Option<u64>> {
+fn find_debug(auxv: &[u8], memory: &Memory) -> io::Result<Option<u64>> {
     let auxiliary = |kind: u64| {
         auxv.chunks_exact(16)
             .map(|pair| (word(pair), word(&pair[8..])))
@@ -130,23 +126,16 @@ fn find_debug(auxv: &[u8], memory: &MemoryFile) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-struct MemoryFile {
-    file: File,
-}
-
-impl MemoryFile {
+impl Memory {
     fn words<const N: usize>(&self, abs_addr: u64) -> io::Result<[u64; N]> {
-        let mut words = [0; N];
-        for (index, word) in (0u64..).zip(&mut words) {
-            *word = self.word(abs_addr.wrapping_add(index * 8))?;
-        }
-        Ok(words)
+        let mut bytes = [[0; 8]; N];
+        self.read_exact_at(bytes.as_flattened_mut(), abs_addr)?;
+        Ok(bytes.map(u64::from_le_bytes))
     }
 
     fn word(&self, abs_addr: u64) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, abs_addr)?;
-        Ok(u64::from_le_bytes(bytes))
+        let [word] = self.words(abs_addr)?;
+        Ok(word)
     }
 
     /// A string that ends with 0 or after [`MAX_PATH`] bytes; none at address 0.
@@ -158,7 +147,7 @@ impl MemoryFile {
             // Not across a page: the next one may not be mapped.
             let room = (4096 - at as usize % 4096).min(buffer.len());
             let buffer = &mut buffer[..room];
-            self.file.read_exact_at(buffer, at)?;
+            self.read_exact_at(buffer, at)?;
             let end = buffer.iter().position(|&byte| byte == 0);
             path.extend_from_slice(&buffer[..end.unwrap_or(room)]);
             if end.is_some() {

@@ -244,6 +244,43 @@ pub(crate) fn read_memory(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The memory of a process. A page may be of a file that never answers, so it is read as such a file is.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pid: u32,
+    user: u32,
+}
+
+impl Memory {
+    /// # Errors
+    /// The process is gone or hidden.
+    pub(crate) fn of(pid: u32) -> io::Result<Self> {
+        let user = fs::metadata(format!("/proc/{pid}"))?.uid();
+        Ok(Self { pid, user })
+    }
+
+    /// Fills the buffer, of at most [`MEMORY_AT_MOST`] bytes, from an absolute address on.
+    ///
+    /// # Errors
+    /// Part of it cannot be read; `TimedOut`.
+    pub(crate) fn read_exact_at(&self, buffer: &mut [u8], address: u64) -> io::Result<()> {
+        let request = Request {
+            rights: None,
+            pid: Some(self.pid),
+            operation: Operation::MemoryAt {
+                address,
+                bytes: buffer.len(),
+            },
+        };
+        let (_, bytes, _) = opener::ask(Some(self.user), &request, None, &[])?;
+        if bytes.len() != buffer.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
 /// A folder of a process's root.
 #[derive(Debug)]
 pub(crate) struct Folder {

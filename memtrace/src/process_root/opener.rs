@@ -21,14 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a helper may take to start, which depends on no user.
 const START: Duration = Duration::from_secs(10);
 
-/// Requests of one user that may stay without an answer, before no more are made.
+/// Requests of one user and kind that may stay without an answer, before no more are made.
 const UNANSWERED: u32 = 3;
 
 /// Helpers without a request.
 static IDLE: Mutex<Vec<Opener>> = Mutex::new(Vec::new());
 
-/// Requests that were not answered in time, by user.
-static SLOW: Mutex<BTreeMap<Option<u32>, u32>> = Mutex::new(BTreeMap::new());
+/// Requests that were not answered in time, by user and whether they read memory: a process whose memory does not answer
+/// is inspected all the same.
+static SLOW: Mutex<BTreeMap<(Option<u32>, bool), u32>> = Mutex::new(BTreeMap::new());
 
 /// Killed ones, to be reaped.
 static KILLED: Mutex<Vec<Child>> = Mutex::new(Vec::new());
@@ -52,8 +53,9 @@ pub(super) fn ask(
     folder: Option<BorrowedFd>,
     path: &[u8],
 ) -> io::Result<Served> {
+    let kind = (user, request.operation.reads_memory());
     if locked(&SLOW)
-        .get(&user)
+        .get(&kind)
         .is_some_and(|slow| *slow >= UNANSWERED)
     {
         return Err(too_slow());
@@ -69,7 +71,7 @@ pub(super) fn ask(
             opener.abandon();
             match error.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    *locked(&SLOW).entry(user).or_default() += 1;
+                    *locked(&SLOW).entry(kind).or_default() += 1;
                     Err(too_slow())
                 }
                 _ => Err(error),

@@ -20,7 +20,7 @@ use crate::rights::Rights;
 pub(super) struct Request {
     /// `None`: memtrace's own.
     pub(super) rights: Option<Rights>,
-    /// The process whose mounts these are; `None`: memtrace's own.
+    /// The process whose mounts or memory these are; `None`: memtrace's own.
     pub(super) pid: Option<u32>,
     pub(super) operation: Operation,
 }
@@ -41,6 +41,14 @@ pub(super) enum Operation {
     Mapped,
     /// The first bytes of a file of `/proc/PID`, at most this many.
     Memory(u64),
+    /// The process's memory at an absolute address, whole.
+    MemoryAt { address: u64, bytes: usize },
+}
+
+impl Operation {
+    pub(super) fn reads_memory(self) -> bool {
+        matches!(self, Self::Memory(_) | Self::MemoryAt { .. })
+    }
 }
 
 /// See [`super::Folder::version`].
