@@ -2,7 +2,7 @@
 //! claim, and every read may fail.
 
 use super::absent;
-use crate::{hash::mix, process::maps::Mapping};
+use crate::{hash::mix, process::maps::Mapping, process_root};
 use std::{cell::RefCell, ops::Range, ptr, sync::Arc};
 
 /// The memory of a process.
@@ -132,17 +132,7 @@ impl Memory for Live {
         if self.is_absent(address, buffer.len() as u64) {
             return false;
         }
-        let local = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: buffer.len(),
-        };
-        // SAFETY: the kernel writes into `buffer` only, as many bytes as it has.
-        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
-        usize::try_from(read) == Ok(buffer.len())
+        process_root::copy_memory(self.pid.cast_unsigned(), address, buffer).is_ok()
     }
 }
 

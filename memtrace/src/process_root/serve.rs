@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{
-    LastLink, MEMORY_AT_MOST, fd_path,
+    LastLink, MEMORY_AT_MOST, copy_memory, fd_path,
     wire::{Answer, Failure, Found, Operation, Request, receive, send},
 };
 
@@ -88,7 +88,8 @@ impl Served {
                 file.take(most).read_to_end(&mut self.bytes)?;
             }
             Operation::MemoryAt { address, bytes } => {
-                self.bytes = memory(request.pid.unwrap_or(0), address, bytes)?;
+                self.bytes = vec![0; bytes.min(MEMORY_AT_MOST as usize)];
+                copy_memory(request.pid.unwrap_or(0), address, &mut self.bytes)?;
             }
             Operation::Mapped => {
                 let path = OsStr::from_bytes(path.as_bytes());
@@ -100,26 +101,6 @@ impl Served {
             }
         }
         Ok(Found::It)
-    }
-}
-
-/// Not by `/proc/PID/mem`: while that waits for a page of a file, the process cannot change its mappings.
-fn memory(pid: u32, address: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0_u8; bytes.min(MEMORY_AT_MOST as usize)];
-    let local = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: buffer.len(),
-    };
-    // SAFETY: writes to `buffer` alone.
-    let read = unsafe { libc::process_vm_readv(pid.cast_signed(), &local, 1, &remote, 1, 0) };
-    match usize::try_from(read) {
-        Ok(read) if read == buffer.len() => Ok(buffer),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
