@@ -111,7 +111,7 @@ use Group::{
 };
 
 /// Those whose time is the kernel side's, whatever the build of the rest.
-const ANY_BUILD: [Group; 4] = [Samples, Forks, Walks, Torch];
+const ANY_BUILD: [Group; 3] = [Samples, Walks, Torch];
 
 /// The tables: printed at once as text, or together as JSON.
 struct Output {

@@ -34,6 +34,7 @@ struct Shared {
 
 struct State {
     wanted: Instant,
+    is_idle: bool,
     has_ended: bool,
 }
 
@@ -48,6 +49,7 @@ impl Warmth {
             file: file::of_bytes(&[0; 16])?,
             state: Mutex::new(State {
                 wanted: Instant::now(),
+                is_idle: false,
                 has_ended: false,
             }),
             changed: Condvar::new(),
@@ -61,8 +63,11 @@ impl Warmth {
 
     /// Probes were set, and further ones are likely.
     pub(super) fn keep(&self) {
-        self.0.lock().wanted = Instant::now();
-        self.0.changed.notify_one();
+        let mut state = self.0.lock();
+        state.wanted = Instant::now();
+        if state.is_idle {
+            self.0.changed.notify_one();
+        }
     }
 }
 
@@ -93,7 +98,10 @@ impl Shared {
 
     /// Waits until a probe is likely; false at the end.
     fn wait(&self) -> bool {
-        let is_idle = |state: &mut State| !state.has_ended && state.wanted.elapsed() > STAYS;
+        let is_idle = |state: &mut State| {
+            state.is_idle = !state.has_ended && state.wanted.elapsed() > STAYS;
+            state.is_idle
+        };
         let state = self.changed.wait_while(self.lock(), is_idle);
         !state.unwrap_or_else(PoisonError::into_inner).has_ended
     }

@@ -146,7 +146,7 @@ impl Cli {
     /// The message for the user; the exit code is then 2.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.command.reads_recordings() {
-            budget::watch();
+            budget::watch(crate::top::give_back);
         }
         match self.command {
             Command::Record(args) => record::run(*args),

@@ -12,6 +12,7 @@ mod process;
 mod thread;
 
 use std::{
+    collections::HashSet,
     fs::File,
     io,
     sync::{
@@ -37,6 +38,8 @@ pub(crate) type Answer = (LocationId, Named);
 /// Handle of the threads, which end with it.
 pub(crate) struct Names {
     requests: Sender<Request>,
+    /// Processes with generated code.
+    generating: HashSet<u32>,
     answers: Receiver<Answer>,
     is_over: Arc<AtomicBool>,
 }
@@ -57,6 +60,7 @@ impl Names {
         start("memtrace-names").spawn(move || thread::run(namer, &receives_opened, &sender))?;
         Ok(Self {
             requests,
+            generating: HashSet::new(),
             answers,
             is_over,
         })
@@ -86,13 +90,18 @@ impl Names {
     }
 
     /// Requests the names of generated code at an absolute address.
-    pub(crate) fn name_generated(&self, id: LocationId, tgid: u32, abs_addr: u64) {
+    pub(crate) fn name_generated(&mut self, id: LocationId, tgid: u32, abs_addr: u64) {
+        if self.generating.insert(tgid) {
+            self.request(Request::Map(tgid));
+        }
         self.request(Request::NameGenerated(id, tgid, abs_addr));
     }
 
     /// The process has ended, or is another program now.
-    pub(crate) fn forget(&self, tgid: u32) {
-        self.request(Request::Forget(tgid));
+    pub(crate) fn forget(&mut self, tgid: u32) {
+        if self.generating.remove(&tgid) {
+            self.request(Request::Forget(tgid));
+        }
     }
 
     /// The answers that have come.

@@ -2,7 +2,6 @@
 //! files may take long.
 
 use std::{
-    collections::HashSet,
     fs::File,
     sync::mpsc::{Receiver, Sender},
 };
@@ -18,6 +17,8 @@ pub(super) enum Request {
         build_id: Option<String>,
         tgid: u32,
     },
+    /// The perf map of a process.
+    Map(u32),
     /// An offset in a module, bytes.
     Name(LocationId, u32, u64),
     /// An absolute address in generated code of a process.
@@ -28,8 +29,6 @@ pub(super) enum Request {
 
 /// The thread's work: passes on requests in order, with files.
 pub(super) fn run(requests: &Receiver<Request>, next: &Sender<thread::Request>) {
-    // Processes with generated code.
-    let mut known = HashSet::new();
     for request in requests {
         let request = match request {
             Request::Module {
@@ -45,23 +44,18 @@ pub(super) fn run(requests: &Receiver<Request>, next: &Sender<thread::Request>) 
                 build_id,
                 root: Root::of_process(tgid).ok(),
             },
+            Request::Map(tgid) => match MapFile::open(tgid) {
+                Ok(map) => thread::Request::Map(tgid, map),
+                // It is looked for again now and then.
+                Err(_) => continue,
+            },
             Request::Name(id, index, offset) => {
                 thread::Request::Name(id, thread::Spot::Module(index), offset)
             }
             Request::NameGenerated(id, tgid, abs_addr) => {
-                // Without one, it is looked for again now and then.
-                if known.insert(tgid)
-                    && let Ok(map) = MapFile::open(tgid)
-                    && next.send(thread::Request::Map(tgid, map)).is_err()
-                {
-                    return;
-                }
                 thread::Request::Name(id, thread::Spot::Process(tgid), abs_addr)
             }
-            Request::Forget(tgid) => {
-                known.remove(&tgid);
-                thread::Request::Forget(tgid)
-            }
+            Request::Forget(tgid) => thread::Request::Forget(tgid),
             Request::Finish => thread::Request::Finish,
         };
         if next.send(request).is_err() {

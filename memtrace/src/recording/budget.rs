@@ -47,11 +47,12 @@ pub(super) fn memory(bytes: u64) -> u64 {
 }
 
 /// Watches this process to its end, if it can have one thread more: for a command that reads anybody's recordings.
-pub(crate) fn watch() {
-    let watch = || {
+/// `before_end` is called before the process is ended.
+pub(crate) fn watch(before_end: fn()) {
+    let watch = move || {
         loop {
             thread::sleep(LOOK);
-            look();
+            look(before_end);
         }
     };
     let _ = thread::Builder::new()
@@ -85,7 +86,7 @@ pub(crate) fn renew() {
     *lock() = None;
 }
 
-fn look() {
+fn look(before_end: fn()) {
     let budget = lock();
     let Some(budget) = &*budget else {
         return;
@@ -103,6 +104,7 @@ fn look() {
         .iter()
         .map(|path| format!("`{}`", path.display()))
         .collect();
+    before_end();
     progress::clear();
     progress::say(&format!(
         "reading {} takes {what}: damaged, or made to harm its reader",

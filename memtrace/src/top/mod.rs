@@ -24,6 +24,7 @@ use std::{
 
 use ratatui::crossterm::event::Event;
 
+pub(crate) use self::screen::give_back;
 use self::{
     draw::Style,
     keyboard::Keyboard,

@@ -133,7 +133,7 @@ impl Drop for Screen {
 }
 
 /// Leaves the terminal as it was. A terminal that is gone needs nothing.
-fn give_back() {
+pub(crate) fn give_back() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         // Terminals without a second screen, such as Linux's console, would keep the picture.
         let _ = execute!(
