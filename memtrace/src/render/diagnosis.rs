@@ -28,10 +28,6 @@ use crate::{
 const IN_REPORT: usize = 3;
 
 /// Writes all verdicts and tables. `cut_off`: how far a recording without an end reaches, ns.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn diagnosis(
     out: &mut impl Write,
     found: &Diagnosis,
@@ -51,10 +47,6 @@ pub(crate) fn diagnosis(
 }
 
 /// Writes all verdicts and tables as JSON.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn diagnosis_json(
     out: &mut impl Write,
     found: &Diagnosis,

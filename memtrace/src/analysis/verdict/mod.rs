@@ -152,10 +152,6 @@ struct Quality {
 }
 
 /// Judges every process of a recording, and its sites.
-///
-/// # Errors
-///
-/// When the file cannot be read or is damaged.
 pub(crate) fn diagnose(
     recording: &Recording,
     machine: &SystemSeries,

@@ -330,7 +330,7 @@ fn figures_that_are_too_few_or_too_uncertain_decide_nothing() {
     let short = judged(&course(Origin::Launched, 12, 0));
     expect(&short, Class::Undetermined);
     let next = &short.verdicts[0].next[0];
-    let is_longer = matches!(next, Advice::OutliveIntervals { .. });
+    let is_longer = matches!(next, Advice::RecordIntervals { .. });
     assert!(is_longer, "{short:?}");
     let child = judged(&course(Origin::Child, 12, 0));
     assert_eq!((child.verdicts.len(), child.too_short), (0, 1));

@@ -113,10 +113,6 @@ fn kept(of: &KeptBy) -> Value {
 }
 
 /// The sites that grow faster than in the baseline, the facts that differ, and the conclusion.
-///
-/// # Errors
-///
-/// Never: writing to memory does not fail.
 pub(crate) fn comparison(of: &Comparison) -> std::io::Result<Brief> {
     let mut head = diff::summary(of)?;
     let facts = of.fingerprint.iter().take(FACTS).map(|fact| {
