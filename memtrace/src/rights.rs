@@ -1,8 +1,12 @@
 //! A user's rights to files, taken on by one thread for the time of an access.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{self, ErrorKind},
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
 };
 
@@ -216,6 +220,26 @@ pub(crate) fn shares_user_namespace(process: &Path) -> bool {
     let namespace = |of: &Path| fs::read_link(of.join("ns/user")).ok();
     let own = namespace(Path::new("/proc/self"));
     own.is_some() && own == namespace(process)
+}
+
+/// Whether the mounts that the process of a folder of `/proc` sees were made with privileges in memtrace's own user
+/// namespace.
+pub(crate) fn owns_mounts(process: &Path) -> bool {
+    /// `NS_GET_USERNS` of include/uapi/linux/nsfs.h.
+    const OWNER: libc::Ioctl = 0xb701;
+    let owner = || {
+        let mounts = File::open(process.join("ns/mnt"))?;
+        // SAFETY: it takes nothing, and gives a descriptor that nothing else owns.
+        let owner = unsafe { libc::ioctl(mounts.as_raw_fd(), OWNER) };
+        if owner < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        let owner = unsafe { File::from_raw_fd(owner) }.metadata()?;
+        let own = fs::metadata("/proc/self/ns/user")?;
+        Ok((owner.dev(), owner.ino()) == (own.dev(), own.ino()))
+    };
+    owner().unwrap_or(false)
 }
 
 #[cfg(test)]

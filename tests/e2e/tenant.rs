@@ -214,6 +214,47 @@ fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
     is_recorded(target, record);
 }
 
+/// What is read through an overlay is read with the rights of whoever mounted it.
+#[test]
+fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
+    let bench = Bench::new();
+    let [layer, overlay] = ["layer", "overlay"].map(|name| bench.path(name));
+    [&layer, &overlay].map(|folder| fs::create_dir(folder).expect("a folder"));
+    let mut server = Command::new(targets::program("unanswering.c"));
+    server.arg(&layer).args(["0", "reads"]).arg(&overlay);
+    let server = Running::start(&mut server);
+    server.await_stdout("overlaid");
+    let root = PathBuf::from(format!("/proc/{}/root", server.pid()));
+    let file = root.join(overlay.strip_prefix("/").expect("absolute"));
+    let mut command = Command::new(targets::program("mapped.c"));
+    command.arg(file.join("x")).arg("list");
+    let target = Running::start(&mut command);
+    target.await_stdout("ready");
+    let record = Record::attach(&bench, target.pid(), &["-d", "4s"]);
+    is_recorded(target, record);
+    server.signal(libc::SIGKILL);
+    server.wait();
+}
+
+/// ptrace(2) waits for a process that executes another program.
+#[test]
+fn a_program_whose_execve_does_not_end_is_not_waited_for() {
+    let bench = Bench::new();
+    let mut tracer = Command::new(targets::program("executing.c"));
+    let tracer = Running::start(tracer.uid(TENANT).gid(TENANT));
+    let pid: u32 = tracer.await_stdout("").trim().parse().expect("a pid");
+    let record = Record::attach(&bench, pid, &["-d", "1s"]);
+    let finished = record.running.wait().expect_code(0);
+    let reason = "it does not finish an execve";
+    assert!(finished.stderr.contains(reason), "{finished:#?}");
+    let pid = pid.to_string();
+    for options in [&["--lost", "--stop"][..], &["--lost"]] {
+        let options = options.iter().copied();
+        let searched = record::memtrace(["holders", "-p", &pid].into_iter().chain(options));
+        assert!(searched.status.code().is_some(), "{searched:#?}");
+    }
+}
+
 #[test]
 fn a_file_system_that_does_not_answer_is_not_waited_for() {
     let bench = Bench::new();

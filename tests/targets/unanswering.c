@@ -1,12 +1,19 @@
 // A file system (FUSE), as of user ARGV[2], at ARGV[1], that begins and then answers nothing; with a further argument, only
-// the reading of files is not answered.
+// the reading of files is not answered. With another one, all of this is in a user namespace of its own, and ARGV[4] is
+// a folder on which an overlay of that file system is mounted.
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static int device;
@@ -26,9 +33,46 @@ static void answer(struct fuse_in_header *in, int error, const void *body, size_
         perror("answer");
 }
 
+static void check(const char *what, int failed) {
+    if (failed) {
+        perror(what);
+        exit(2);
+    }
+}
+
+static void give(const char *file, const char *text) {
+    int fd = open(file, O_WRONLY);
+    check(file, write(fd, text, strlen(text)) < 0);
+    close(fd);
+}
+
+// The server is a child of whoever waits here, and ends with it.
+static void overlay(const char *layer, const char *folder) {
+    char options[4096];
+    pid_t server = fork();
+    check("fork", server < 0);
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        return;
+    }
+    snprintf(options, sizeof options, "lowerdir=%s:%s", layer, folder);
+    check("overlay", mount("overlay", folder, "overlay", 0, options));
+    say("overlaid");
+    waitpid(server, NULL, 0);
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     static char request[1 << 20];
     char options[200];
+    if (argc > 4) {
+        // FUSE wants the device opened by the namespace that mounts.
+        check("unshare", unshare(CLONE_NEWUSER | CLONE_NEWNS));
+        give("/proc/self/uid_map", "0 0 1");
+        give("/proc/self/setgroups", "deny");
+        give("/proc/self/gid_map", "0 0 1");
+        check("private", mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL));
+    }
     device = open("/dev/fuse", O_RDWR);
     if (argc < 3 || device < 0) {
         perror("/dev/fuse");
@@ -40,6 +84,8 @@ int main(int argc, char **argv) {
         perror("mount");
         return 2;
     }
+    if (argc > 4)
+        overlay(argv[1], argv[4]);
     struct fuse_attr folder = {.ino = 1, .mode = S_IFDIR | 0755, .nlink = 1};
     struct fuse_attr file = {.ino = 2, .size = 1 << 20, .mode = S_IFREG | 0644, .nlink = 1};
     while (read(device, request, sizeof request) > 0) {
@@ -48,6 +94,7 @@ int main(int argc, char **argv) {
         struct fuse_entry_out entry = {.nodeid = 2, .attr = file, .attr_valid = 1000, .entry_valid = 1000};
         struct fuse_attr_out attributes = {.attr_valid = 1000, .attr = in->nodeid == 1 ? folder : file};
         struct fuse_open_out opened = {.fh = 1};
+        struct fuse_statfs_out about = {.st = {.blocks = 1000, .bsize = 4096, .namelen = 255}};
         if (in->opcode == FUSE_INIT) {
             answer(in, 0, &init, sizeof init);
             say("ready");
@@ -57,6 +104,8 @@ int main(int argc, char **argv) {
             answer(in, 0, &entry, sizeof entry);
         } else if (in->opcode == FUSE_GETATTR) {
             answer(in, 0, &attributes, sizeof attributes);
+        } else if (in->opcode == FUSE_STATFS) {
+            answer(in, 0, &about, sizeof about);
         } else if (in->opcode == FUSE_OPEN) {
             answer(in, 0, &opened, sizeof opened);
         } else if (in->opcode != FUSE_FORGET && in->opcode != FUSE_INTERRUPT) {

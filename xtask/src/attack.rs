@@ -58,6 +58,18 @@ const ATTACKS: &[Row] = &[
         "a_file_system_that_does_not_answer_is_not_waited_for",
     ),
     (
+        "a mapped file is on an overlay of such a file system, in a user namespace",
+        "not waited for",
+        "tenant",
+        "a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for",
+    ),
+    (
+        "an execve does not end, because a tracer keeps a thread at its exit",
+        "not waited for",
+        "tenant",
+        "a_program_whose_execve_does_not_end_is_not_waited_for",
+    ),
+    (
         "a mapped file is on a FUSE file system that answers opens but not reads",
         "not waited for",
         "tenant",

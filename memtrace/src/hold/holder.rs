@@ -20,8 +20,14 @@ use crate::{
 /// The hidden subcommand that is the holder.
 pub(crate) const SUBCOMMAND: &str = "hold";
 
-/// Time limit for the holder to answer, or to read a message.
+/// Time limit for the holder to start, and to read a message.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time limit for any other answer: meanwhile it lets no thread continue.
+const TO_ANSWER: Duration = Duration::from_secs(2);
+
+/// How long a process may take to execute another program, before it is not traced.
+const TO_EXECUTE: Duration = Duration::from_secs(1);
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +110,7 @@ pub(crate) struct Holder {
     inbox: Inbox,
     /// Read while another answer was awaited.
     notices: VecDeque<Notice>,
+    has_answered: bool,
 }
 
 impl Holder {
@@ -136,6 +143,7 @@ impl Holder {
             socket: line.own,
             inbox: Inbox::default(),
             notices: VecDeque::new(),
+            has_answered: false,
         })
     }
 
@@ -165,6 +173,10 @@ impl Holder {
             Ok(read) => {
                 self.inbox.fill(&mut &buffer[..read])?;
                 self.notices.extend(self.inbox.notices());
+                if !self.has_answered {
+                    self.socket.set_read_timeout(Some(TO_ANSWER))?;
+                    self.has_answered = true;
+                }
                 Ok(true)
             }
             Err(_) => match io::Error::last_os_error() {
@@ -176,8 +188,29 @@ impl Holder {
     }
 }
 
+/// Waits until no thread of a process executes another program; false: one does not finish.
+fn has_executed(tgid: u32) -> bool {
+    let begun = Instant::now();
+    let executes = || {
+        let threads = tasks::threads(tgid).unwrap_or_default();
+        threads.into_iter().any(tasks::is_executing)
+    };
+    while executes() {
+        if begun.elapsed() >= TO_EXECUTE {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
 impl Hold for Holder {
     fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
+        // The holder would wait for it, and all threads that it keeps for the holder.
+        if !has_executed(tgid) {
+            let source = io::Error::new(io::ErrorKind::TimedOut, "it does not finish an execve");
+            return Err(HoldError::Refused { tgid, source });
+        }
         self.send(Request::Seize { tgid })
             .map_err(HoldError::Gone)?;
         loop {
@@ -199,7 +232,11 @@ impl Hold for Holder {
                     }),
                 };
             }
-            self.read(true).map_err(HoldError::Gone)?;
+            if let Err(error) = self.read(true) {
+                // Then the kernel lets all threads go.
+                let _ = self.child.kill();
+                return Err(HoldError::Gone(error));
+            }
         }
     }
 

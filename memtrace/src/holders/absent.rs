@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use procfs::process::Process;
+use procfs::{ProcResult, process::Process};
 
 use crate::process::{maps::Mapping, pagemap::ResidentPages};
 
@@ -27,12 +27,15 @@ pub(super) fn ranges(pid: u32, mappings: &[Mapping]) -> Vec<Range<u64>> {
 }
 
 /// The devices of all other mounted file systems. This process's mounts count too: the files of a container may be those of
-/// the host.
+/// the host. An overlay of the process's own may have a layer on FUSE.
 fn known(pid: u32) -> HashSet<u32> {
-    let processes = [Process::new(pid.cast_signed()), Process::myself()];
-    let mounts = processes.map(|process| process.and_then(|process| process.mountinfo()));
-    let mounts = mounts.into_iter().flatten().flatten();
-    mounts
+    let mounts = |of: ProcResult<Process>| of.and_then(|process| process.mountinfo());
+    let own = mounts(Process::myself()).into_iter().flatten();
+    let theirs = mounts(Process::new(pid.cast_signed()))
+        .into_iter()
+        .flatten();
+    let theirs = theirs.filter(|mount| mount.fs_type != "overlay");
+    own.chain(theirs)
         .filter(|mount| !mount.fs_type.starts_with("fuse"))
         .filter_map(|mount| {
             let (major, minor) = mount.majmin.split_once(':')?;

@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::process_root;
+
 /// The `rwxp` column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Permissions {
@@ -85,7 +87,7 @@ pub(crate) enum MapsError {
 /// Reads the mappings of process `pid`, by address. A kernel thread and a
 /// process that has just exited have none.
 pub(crate) fn read(pid: u32) -> Result<Vec<Mapping>, MapsError> {
-    let text = std::fs::read(format!("/proc/{pid}/maps"))
+    let text = process_root::read_mappings(pid, "maps")
         .map_err(|source| MapsError::Read { pid, source })?;
     parse(&text).map_err(|source| MapsError::Parse { pid, source })
 }

@@ -1,9 +1,10 @@
 //! Sums of `/proc/PID/smaps`: the figures of `smaps_rollup`, the number of mappings, and the
 //! anonymous memory by place. Text in, figures out.
 
-use std::{fs, str};
+use std::str;
 
 use super::maps::{self, Mapping};
+use crate::process_root;
 
 /// Beyond this many mappings only the kernel's own sums are read: formatting one mapping's text
 /// takes it about 1 µs for each of some 25 lines.
@@ -52,7 +53,7 @@ struct Area {
 impl Mapped {
     /// Reads the cheapest source: a process with very many mappings has no [`Areas`].
     pub(super) fn read(tgid: u32) -> Self {
-        let read = |file: &str| fs::read(format!("/proc/{tgid}/{file}")).ok();
+        let read = |file: &str| process_root::read_mappings(tgid, file).ok();
         let maps =
             read("maps").map(|text| text.iter().filter(|&&byte| byte == b'\n').count() as u64);
         let file = match maps {

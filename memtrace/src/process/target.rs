@@ -5,10 +5,7 @@ use std::{fs, io};
 
 use procfs::process::Stat;
 
-use super::{
-    maps::{self, MapsError},
-    memory,
-};
+use super::memory;
 use crate::process_root;
 
 /// PF_KTHREAD, include/linux/sched.h.
@@ -82,10 +79,8 @@ impl Target {
         if super::has_ended(pid) {
             return Err(TargetError::Zombie(pid, name));
         }
-        match maps::read(pid) {
-            Err(MapsError::Read { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
+        match process_root::may_read(pid, "maps") {
+            Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(TargetError::Denied(pid, name, source));
             }
             // Other problems show when it is attached to.

@@ -50,6 +50,13 @@ pub(crate) fn blocked_at(tid: u32) -> Option<u64> {
     u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
 }
 
+/// Whether a thread is executing another program (execve(2)). Until that is done, ptrace(2) waits.
+pub(crate) fn is_executing(tid: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{tid}/syscall")).unwrap_or_default();
+    let number = text.split(' ').next().and_then(|word| word.parse().ok());
+    matches!(number, Some(libc::SYS_execve | libc::SYS_execveat))
+}
+
 /// Whether a thread is in the kernel and hears nothing, as one that waits for a disk.
 pub(crate) fn is_uninterruptible(tid: u32) -> bool {
     state(tid) == Some('D')

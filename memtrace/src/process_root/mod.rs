@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use self::wire::{Found, Operation, Request, Version};
 use crate::{
     helper,
-    rights::{Rights, shares_user_namespace},
+    rights::{Rights, owns_mounts, shares_user_namespace},
 };
 
 /// The hidden subcommand of a helper.
@@ -171,6 +171,7 @@ impl Root {
         let request = Request {
             rights: process.map(Process::rights).transpose()?,
             pid: process.map(|process| process.pid),
+            owns_mounts: process.is_some_and(|process| owns_mounts(&fd_path(&process.folder))),
             operation,
         };
         let user = request.rights.as_ref().map(|rights| rights.uid);
@@ -216,6 +217,7 @@ pub(crate) fn open_mapped(pid: u32, link: &Path) -> io::Result<File> {
     let request = Request {
         rights: None,
         pid: Some(pid),
+        owns_mounts: owns_mounts(Path::new(&format!("/proc/{pid}"))),
         operation: Operation::Mapped,
     };
     let user = fs::metadata(format!("/proc/{pid}"))?.uid();
@@ -227,14 +229,40 @@ pub(crate) fn open_mapped(pid: u32, link: &Path) -> io::Result<File> {
 /// memory can be anywhere, and of any size (prctl(2), PR_SET_MM), also in a file that never answers.
 ///
 /// # Errors
-/// The process is gone or hidden; `TimedOut`.
+/// As [`read_mappings`], but for its size.
 pub(crate) fn read_memory(pid: u32, file: &str) -> io::Result<Vec<u8>> {
+    read_of_process(pid, file, MEMORY_AT_MOST)
+}
+
+/// A file of `/proc/PID` about its mappings, such as `maps`: whoever reads it waits while the process changes them, which
+/// can itself wait for a file that never answers.
+///
+/// # Errors
+/// The process is gone or hidden; `TimedOut`; `FileTooLarge` above 32 MiB.
+pub(crate) fn read_mappings(pid: u32, file: &str) -> io::Result<Vec<u8>> {
+    let bytes = read_of_process(pid, file, MAPPINGS_AT_MOST + 1)?;
+    match bytes.len() as u64 > MAPPINGS_AT_MOST {
+        true => Err(io::ErrorKind::FileTooLarge.into()),
+        false => Ok(bytes),
+    }
+}
+
+/// Whether a file of `/proc/PID` about its mappings may be read.
+///
+/// # Errors
+/// As [`read_mappings`].
+pub(crate) fn may_read(pid: u32, file: &str) -> io::Result<()> {
+    read_of_process(pid, file, 1).map(drop)
+}
+
+fn read_of_process(pid: u32, file: &str, most: u64) -> io::Result<Vec<u8>> {
     let folder = format!("/proc/{pid}");
     let user = fs::metadata(&folder)?.uid();
     let request = Request {
         rights: None,
         pid: Some(pid),
-        operation: Operation::Memory(MEMORY_AT_MOST),
+        owns_mounts: false,
+        operation: Operation::Memory(most),
     };
     let path = format!("{folder}/{file}");
     let (_, bytes, _) = opener::ask(Some(user), &request, None, path.as_bytes())?;
@@ -264,6 +292,7 @@ impl Memory {
         let request = Request {
             rights: None,
             pid: Some(self.pid),
+            owns_mounts: false,
             operation: Operation::MemoryAt {
                 address,
                 bytes: buffer.len(),
@@ -337,6 +366,9 @@ const TEXT_AT_MOST: u64 = 64 << 10;
 
 /// Most bytes of memory shown by `/proc` that are read.
 const MEMORY_AT_MOST: u64 = 1 << 20;
+
+/// Bytes of a text about mappings: 65,530 of them, as many as the kernel allows by default, take 8 MiB.
+const MAPPINGS_AT_MOST: u64 = 32 << 20;
 
 /// A path to the very inode of an open file, whatever its name means here; valid as long as the file is open.
 pub(crate) fn fd_path(file: &File) -> PathBuf {

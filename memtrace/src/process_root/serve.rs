@@ -58,10 +58,10 @@ impl Served {
         let find = |last| find(folder()?, &path, last);
         match request.operation {
             Operation::Open(last) => {
-                self.file = Some(open(&find(last)?, request.pid)?);
+                self.file = Some(open(&find(last)?, request)?);
             }
             Operation::Read(most) => {
-                let file = open(&find(LastLink::Follow)?, request.pid)?;
+                let file = open(&find(LastLink::Follow)?, request)?;
                 file.take(most).read_to_end(&mut self.bytes)?;
             }
             Operation::Find => drop(find(LastLink::Follow)?),
@@ -97,7 +97,7 @@ impl Served {
                     .read(true)
                     .custom_flags(libc::O_PATH)
                     .open(path)?;
-                self.file = Some(open(&found, request.pid)?);
+                self.file = Some(open(&found, request)?);
             }
         }
         Ok(Found::It)
@@ -134,11 +134,11 @@ fn find(folder: &OwnedFd, path: &CStr, last: LastLink) -> Result<File, Failure> 
 
 /// Opens a file that was found, if it is a regular one of a real file system: to open or read anything else can have
 /// effects, or wait for ever. A lease on it makes this fail instead of wait.
-fn open(found: &File, pid: Option<u32>) -> Result<File, Failure> {
+fn open(found: &File, request: &Request) -> Result<File, Failure> {
     if !found.metadata()?.is_file() {
         return Err(Failure::NotRegular);
     }
-    if !is_real(found, pid)? {
+    if !is_real(found, request)? {
         return Err(Failure::NotReal);
     }
     let file = File::options()
@@ -150,7 +150,7 @@ fn open(found: &File, pid: Option<u32>) -> Result<File, Failure> {
 
 /// Whether a file system stores files, and is not a program of a user's. Interfaces of the kernel have no capacity; nor
 /// have those in memory, unless they have a limit.
-fn is_real(found: &File, pid: Option<u32>) -> io::Result<bool> {
+fn is_real(found: &File, request: &Request) -> io::Result<bool> {
     // SAFETY: all fields are integers.
     let mut about: libc::statfs = unsafe { mem::zeroed() };
     // SAFETY: the structure lives.
@@ -159,7 +159,12 @@ fn is_real(found: &File, pid: Option<u32>) -> io::Result<bool> {
     }
     Ok(match about.f_type {
         libc::TMPFS_MAGIC | libc::HUGETLBFS_MAGIC | RAMFS_MAGIC => true,
-        libc::FUSE_SUPER_MAGIC => is_mounted_by_root(found, pid)?,
+        libc::FUSE_SUPER_MAGIC => mount_of(found, request.pid)?.is_some_and(|it| is_by_root(&it)),
+        // A user's may be a layer on FUSE, which is then read with that user's rights.
+        libc::OVERLAYFS_SUPER_MAGIC => {
+            mount_of(found, None)?.is_some()
+                || request.owns_mounts && mount_of(found, request.pid)?.is_some()
+        }
         EFIVARFS_MAGIC => false,
         _ => about.f_blocks > 0,
     })
@@ -169,9 +174,8 @@ fn is_real(found: &File, pid: Option<u32>) -> io::Result<bool> {
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const EFIVARFS_MAGIC: i64 = 0xde5e_81e4;
 
-/// Whether a FUSE file system is root's, or a virtual machine's (virtiofs). In a user namespace of a user's, theirs says
-/// so too, but nobody outside of it has access.
-fn is_mounted_by_root(found: &File, pid: Option<u32>) -> io::Result<bool> {
+/// The line of proc_pid_mountinfo(5) of the mount on which a file is, if a process has it; `None`: this process.
+fn mount_of(found: &File, pid: Option<u32>) -> io::Result<Option<String>> {
     // SAFETY: all fields are integers.
     let mut about: libc::statx = unsafe { mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -194,11 +198,12 @@ fn is_mounted_by_root(found: &File, pid: Option<u32>) -> io::Result<bool> {
     let id = about.stx_mnt_id.to_string();
     let mut lines = mounts.lines();
     let line = lines.find(|line| line.split(' ').next() == Some(&id));
-    Ok(line.is_some_and(mounted_by_root))
+    Ok(line.map(str::to_owned))
 }
 
-/// Of a line of proc_pid_mountinfo(5).
-fn mounted_by_root(line: &str) -> bool {
+/// Whether a FUSE file system is root's, or a virtual machine's (virtiofs). In a user namespace of a user's, theirs says
+/// so too, but nobody outside of it has access.
+fn is_by_root(line: &str) -> bool {
     let Some((_, kind)) = line.rsplit_once(" - ") else {
         return false;
     };
@@ -211,21 +216,28 @@ fn mounted_by_root(line: &str) -> bool {
 mod tests {
     use super::*;
 
+    const OWN: Request = Request {
+        rights: None,
+        pid: None,
+        owns_mounts: true,
+        operation: Operation::Find,
+    };
+
     #[test]
     fn interfaces_of_the_kernel_are_no_files() {
         for path in ["/proc/version", "/sys/kernel/notes", "/proc/self/environ"] {
             let found = File::open(path).unwrap();
             assert!(
-                matches!(open(&found, None), Err(Failure::NotReal)),
+                matches!(open(&found, &OWN), Err(Failure::NotReal)),
                 "{path}"
             );
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         fs::write(&path, "x").unwrap();
-        assert!(open(&File::open(&path).unwrap(), None).is_ok());
+        assert!(open(&File::open(&path).unwrap(), &OWN).is_ok());
         let in_memory = crate::file::of_bytes(b"x").unwrap();
-        assert!(open(&in_memory, None).is_ok());
+        assert!(open(&in_memory, &OWN).is_ok());
     }
 
     #[test]
@@ -246,7 +258,7 @@ mod tests {
             ),
             ("", false),
         ] {
-            assert_eq!(mounted_by_root(line), by_root, "{line}");
+            assert_eq!(is_by_root(line), by_root, "{line}");
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Request {
     pub(super) rights: Option<Rights>,
     /// The process whose mounts or memory these are; `None`: memtrace's own.
     pub(super) pid: Option<u32>,
+    /// Only those with memtrace's privileges can mount there.
+    pub(super) owns_mounts: bool,
     pub(super) operation: Operation,
 }
 

@@ -167,10 +167,12 @@ impl Symbolizer {
         if !module.layout.is_elf() {
             return vec![module.unresolved(None, Cause::NotElf.at(virt_offset))];
         }
-        let Some(file_offset) = module.layout.file_offset(virt_offset) else {
+        // blazesym adds 1 to it.
+        let is_last = virt_offset == u64::MAX;
+        let file_offset = module.layout.file_offset(virt_offset).filter(|_| !is_last);
+        if file_offset.is_none() {
             return vec![module.unresolved(None, Cause::OutsideSegments.at(virt_offset))];
-        };
-        let file_offset = Some(file_offset);
+        }
 
         // The reason from the first source that could be read: it knows most.
         let mut why = None;

@@ -39,7 +39,10 @@ const PATIENCE_WITH_ONE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_micros(4500);
 
 /// The same as [`PATIENCE`] for a whole search, and for a copy.
-pub(super) const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
+const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
+
+/// How long it may take to become the tracer of all threads.
+const SEIZING: Duration = Duration::from_millis(1500);
 
 /// Between two looks at whether the user has ended a stop.
 const ENDING: Duration = Duration::from_millis(10);
@@ -168,7 +171,19 @@ impl Stop {
             .name("stop".into())
             .spawn(move || hold(pid, patience, &until, &answer, &released))
             .map_err(StopError::NoThread)?;
-        let threads = answered.recv().map_err(|_| StopError::Ended { pid })??;
+        // To seize a thread waits for another one that executes a program, for ever if that waits for a file. The
+        // worker lets all of them go once it finds nobody here.
+        let threads = match answered.recv_timeout(patience + SEIZING) {
+            Ok(answer) => answer?,
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(StopError::TooSlow {
+                    pid,
+                    patience: patience + SEIZING,
+                    lasted: Duration::ZERO,
+                });
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(StopError::Ended { pid }),
+        };
         Ok(Self {
             threads,
             release: Some(release),
@@ -411,7 +426,7 @@ impl Tracees {
 
     /// Stops a thread by itself, if it can be stopped.
     pub(super) fn stop_one(&mut self, tid: u32) {
-        if ptrace::seize_alone(tid).is_ok() {
+        if !tasks::is_executing(tid) && ptrace::seize_alone(tid).is_ok() {
             self.interrupt(&[tid]);
             self.wait(PATIENCE_WITH_ONE);
         }
