@@ -4,7 +4,7 @@
     reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
-use memtrace_tests::{Bench, running::Running, targets, until};
+use memtrace_tests::{Bench, running::Running, targets};
 use serde::Deserialize;
 use std::{fs, path::Path, process::Command};
 
@@ -115,70 +115,65 @@ fn cpp_containers_keep_the_expected_bytes() {
     let mut target = Running::start(&mut Command::new(targets::program("retained.cc")));
     target.await_stdout("ready");
     let pid = target.pid();
-    for how in ["--snapshot", "--stop"] {
-        let answer = Answer::of(pid, &[how, "--retained"]);
-        assert!(answer.longest_stop_ns > 0);
-        assert_eq!(
-            answer.as_of,
-            if how == "--stop" { "stopped" } else { "copied" }
-        );
-        let retained = answer.retained.expect("what keeps most");
-        for (name, depth, largest) in [
-            ("pool", 0, 5100),
-            ("chain", 0, 100),
-            ("outer", 0, 6100),
-            ("inner", 1, 6100),
-        ] {
-            let made = made(&target, name);
-            let variable = match name {
-                "inner" => "outer",
-                name => name,
-            };
-            let of_variable = |keeper: &&Keeper| {
-                let first = &keeper.path.first().expect("a root").name;
-                keeper.depth == depth && first.ends_with(&format!(": {variable}"))
-            };
-            let mut found = retained.largest.iter();
-            let keeper = found.find(of_variable);
-            let keeper = keeper.unwrap_or_else(|| panic!("{name} in {:#?}", retained.largest));
-            assert!(
-                keeper.bytes <= made.bytes && keeper.bytes + BY_CHANCE * largest >= made.bytes,
-                "{name}: {} of {}",
-                keeper.bytes,
-                made.bytes
-            );
-            assert!(
-                keeper.blocks <= made.blocks && keeper.blocks + BY_CHANCE >= made.blocks,
-                "{name}: {} of {}",
-                keeper.blocks,
-                made.blocks
-            );
-        }
-        let lost = made(&target, "lost");
-        let (bytes, blocks) = (lost.bytes, lost.blocks);
-        assert_eq!(retained.lost, Kept { bytes, blocks });
-        // All but the program's own buffers and those of its libraries.
-        let all = [
-            "pool",
-            "chain",
-            "left_of_two",
-            "right_of_two",
-            "both",
-            "outer",
-        ];
-        let sum: u64 = all.iter().map(|name| made(&target, name).bytes).sum();
-        let reachable = retained.reachable.bytes;
+    let answer = Answer::of(pid, &["--stop", "--retained"]);
+    assert!(answer.longest_stop_ns > 0);
+    assert_eq!(answer.as_of, "stopped");
+    let retained = answer.retained.expect("what keeps most");
+    for (name, depth, largest) in [
+        ("pool", 0, 5100),
+        ("chain", 0, 100),
+        ("outer", 0, 6100),
+        ("inner", 1, 6100),
+    ] {
+        let made = made(&target, name);
+        let variable = match name {
+            "inner" => "outer",
+            name => name,
+        };
+        let of_variable = |keeper: &&Keeper| {
+            let first = &keeper.path.first().expect("a root").name;
+            keeper.depth == depth && first.ends_with(&format!(": {variable}"))
+        };
+        let mut found = retained.largest.iter();
+        let keeper = found.find(of_variable);
+        let keeper = keeper.unwrap_or_else(|| panic!("{name} in {:#?}", retained.largest));
         assert!(
-            (sum..sum + 200_000).contains(&reachable),
-            "{reachable} and {sum}"
+            keeper.bytes <= made.bytes && keeper.bytes + BY_CHANCE * largest >= made.bytes,
+            "{name}: {} of {}",
+            keeper.bytes,
+            made.bytes
+        );
+        assert!(
+            keeper.blocks <= made.blocks && keeper.blocks + BY_CHANCE >= made.blocks,
+            "{name}: {} of {}",
+            keeper.blocks,
+            made.blocks
         );
     }
+    let lost = made(&target, "lost");
+    let (bytes, blocks) = (lost.bytes, lost.blocks);
+    assert_eq!(retained.lost, Kept { bytes, blocks });
+    // All but the program's own buffers and those of its libraries.
+    let all = [
+        "pool",
+        "chain",
+        "left_of_two",
+        "right_of_two",
+        "both",
+        "outer",
+    ];
+    let sum: u64 = all.iter().map(|name| made(&target, name).bytes).sum();
+    let reachable = retained.reachable.bytes;
+    assert!(
+        (sum..sum + 200_000).contains(&reachable),
+        "{reachable} and {sum}"
+    );
     // Memory that two hold counts for neither.
     let names = ["left_of_two", "right_of_two"];
     for name in names {
         let made = made(&target, name);
         let address = format!("--address={}", made.address);
-        let answer = Answer::of(pid, &["--snapshot", "--retained", &address]);
+        let answer = Answer::of(pid, &["--stop", "--retained", &address]);
         let expected = Kept {
             bytes: made.bytes,
             blocks: made.blocks,
@@ -201,7 +196,7 @@ fn expect_python_sizes(interpreter: &Path) {
             .and_then(|it| it.parse().ok())
             .expect("bytes")
     };
-    let answer = Answer::of(target.pid(), &["--snapshot", "--retained"]);
+    let answer = Answer::of(target.pid(), &["--stop", "--retained"]);
     let retained = answer.retained.expect("what keeps most");
     let sessions = retained.keeper("__main__.server.sessions");
     let expected = bytes("sessions");
@@ -224,12 +219,7 @@ fn expect_python_sizes(interpreter: &Path) {
         retained.largest
     );
 
-    let of_types = [
-        "--snapshot",
-        "--retained",
-        "--type=Session",
-        "--type=Shared",
-    ];
+    let of_types = ["--stop", "--retained", "--type=Session", "--type=Shared"];
     let answer = Answer::of(target.pid(), &of_types);
     let known: Vec<u64> = answer.sought.iter().map(|sought| sought.known).collect();
     assert_eq!(known, [2000, 1000]);
@@ -242,7 +232,6 @@ fn expect_python_sizes(interpreter: &Path) {
             "{kept:?}"
         );
     }
-    assert!(children(target.pid()).is_empty());
     target.expect_alive();
 }
 
@@ -266,7 +255,7 @@ fn retained_sizes_need_one_moment() {
     let finished = Running::start(&mut command(target.pid(), &["--retained"])).wait();
     let finished = finished.expect_code(2);
     assert!(
-        finished.stderr.contains("--snapshot or --stop"),
+        finished.stderr.contains("--retained needs --stop"),
         "{finished:?}"
     );
 }
@@ -303,48 +292,4 @@ fn the_end_of_a_search_releases_the_process() {
     }
     target.close_stdin();
     assert!(target.end().success());
-}
-
-/// However a search ends, its helper removes the copy.
-#[test]
-fn the_end_of_a_search_ends_the_copy() {
-    let _bench = Bench::new();
-    let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
-    target.await_stdout("ready");
-    let pid = target.pid();
-    for signal in [libc::SIGINT, libc::SIGKILL] {
-        let search = Running::start(&mut command(pid, &["--snapshot", "--retained"]));
-        search.await_stderr("memtrace: process ");
-        let copies: Vec<u32> = threads(pid).into_iter().flat_map(children).collect();
-        assert_eq!(copies.len(), 1);
-        assert!(status(copies[0], "State:").starts_with('t'));
-        search.signal(signal);
-        let finished = search.wait();
-        if signal == libc::SIGINT {
-            finished.expect_code(2);
-            assert_eq!(status(copies[0], "State:"), "", "it is gone");
-        } else {
-            until("the end of the copy", || {
-                status(copies[0], "State:").is_empty().then_some(())
-            });
-        }
-    }
-    target.close_stdin();
-    assert!(target.end().success());
-}
-
-fn threads(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("readable");
-    let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-    names.collect()
-}
-
-/// Children that a thread has made.
-fn children(tid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{tid}/task/{tid}/children"));
-    let children = children.unwrap_or_default();
-    children
-        .split_whitespace()
-        .filter_map(|it| it.parse().ok())
-        .collect()
 }

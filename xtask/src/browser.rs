@@ -40,9 +40,6 @@ pub(crate) struct Look {
 
 impl Browser {
     /// Starts a browser; its files are kept in `profile`, which is emptied.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub(crate) fn start(profile: &Path) -> Result<Browser> {
         let _ = fs::remove_dir_all(profile);
         let (commands, to) = pipe()?;
@@ -218,9 +215,6 @@ impl Browser {
     }
 
     /// Writes a picture of the window, or of the whole page, as PNG.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn picture(&mut self, file: &Path, is_whole: bool) -> Result<()> {
         let options = json!({ "format": "png", "captureBeyondViewport": is_whole });
         let answer = self.call("Page.captureScreenshot", options)?;

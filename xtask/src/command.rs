@@ -130,17 +130,11 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Builds memtrace and returns the path of its binary.
-///
-/// # Errors
-/// When the build fails.
 pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
     build_memtrace_in(if release { "release" } else { "dev" })
 }
 
 /// The same in one of cargo's profiles.
-///
-/// # Errors
-/// When the build fails.
 pub(crate) fn build_memtrace_in(profile: &str) -> Result<PathBuf> {
     run(cargo().args(["build", "--package", "memtrace", "--profile", profile]))?;
     let folder = match profile {
@@ -151,9 +145,6 @@ pub(crate) fn build_memtrace_in(profile: &str) -> Result<PathBuf> {
 }
 
 /// Builds everything as the tests need it: another selection has other features and would build twice.
-///
-/// # Errors
-/// When the build fails.
 pub(crate) fn build_workspace() -> Result<()> {
     run(cargo().args(["build", "--workspace"]))
 }

@@ -44,10 +44,6 @@ pub(crate) struct Courses {
 impl Courses {
     /// Reads the courses of all sites of processes that are not folded; those of `wanted` are kept
     /// one by one.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn read(
         recording: &Recording,
         snapshot: &Snapshot,

@@ -240,10 +240,6 @@ pub(crate) struct Courses {
 }
 
 /// Reads the series of every process that lived long enough for a trend, and of those requested.
-///
-/// # Errors
-///
-/// When the file cannot be read or is damaged.
 pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses, Error> {
     let intervals = recording.intervals()?;
     let mut courses = Courses::default();

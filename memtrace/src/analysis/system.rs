@@ -23,10 +23,6 @@ pub(crate) struct SystemSeries {
 
 impl SystemSeries {
     /// Reads the machine's series from the recording.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn read(recording: &Recording) -> Result<SystemSeries, Error> {
         let samples = recording.system()?;
         Ok(SystemSeries::of(&samples, recording.meta().started_ns))

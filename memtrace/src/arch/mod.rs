@@ -6,9 +6,9 @@ mod x86_64;
 
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use x86_64::{
-    BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SYSTEM_CALL,
-    SystemCall, THREAD_OFFSET, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken,
-    general, interrupted, is_native, jumps, thread_pointer, unwinding_from,
+    BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
+    THREAD_OFFSET, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, general,
+    interrupted, jumps, thread_pointer, unwinding_from,
 };
 
 use memtrace_common::thread_cache::ThreadCache;

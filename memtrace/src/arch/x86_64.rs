@@ -66,7 +66,7 @@ pub(super) fn register(name: &str) -> Option<u8> {
 }
 
 /// The instruction that makes a system call: `syscall`.
-pub(crate) const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
 /// A system call, seen at its return.
 pub(crate) struct SystemCall {
@@ -89,26 +89,6 @@ impl SystemCall {
     /// Where the instruction is that has made the call.
     pub(crate) fn place(registers: &libc::user_regs_struct) -> u64 {
         registers.rip.wrapping_sub(SYSTEM_CALL.len() as u64)
-    }
-
-    /// Whether a stopped thread is in a call, and not in code of the program.
-    pub(crate) fn is_in(registers: &libc::user_regs_struct) -> bool {
-        !registers.orig_rax.cast_signed().is_negative()
-    }
-
-    /// Has the thread make a call with the instruction at `place`; arguments that are not given are 0.
-    pub(crate) fn make(
-        registers: &mut libc::user_regs_struct,
-        place: u64,
-        number: libc::c_long,
-        arguments: [u64; 4],
-    ) {
-        registers.rip = place;
-        registers.rax = number.cast_unsigned();
-        // No system call: the kernel has none to restart before.
-        registers.orig_rax = u64::MAX;
-        [registers.rdi, registers.rsi, registers.rdx, registers.r10] = arguments;
-        [registers.r8, registers.r9] = [0; 2];
     }
 
     /// Has the thread make the call again.
@@ -147,13 +127,6 @@ pub(crate) fn general(registers: &libc::user_regs_struct) -> [(&'static str, u64
         ("r14", registers.r14),
         ("r15", registers.r15),
     ]
-}
-
-/// Whether a thread runs code of this architecture: a program of 32 bits does not.
-pub(crate) fn is_native(registers: &libc::user_regs_struct) -> bool {
-    /// `__USER_CS` (arch/x86/include/asm/segment.h).
-    const USER: u64 = 0x33;
-    registers.cs == USER
 }
 
 /// Registers at which the unwinding of a stopped thread begins.

@@ -33,9 +33,6 @@ impl Drop for AwaitedCalls {
 
 impl AwaitedCalls {
     /// Loads the program.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
     pub(crate) fn load() -> Result<Self, TracerError> {
         abi::check(OBJECT)?;
         let mut ebpf = EbpfLoader::new().load(OBJECT)?;

@@ -95,9 +95,6 @@ impl CodeMaps {
     }
 
     /// Has the imports of a process summarised, whose import system this is; `None`: not any more.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn set_imports(
         &mut self,
         tgid: u32,
@@ -110,9 +107,6 @@ impl CodeMaps {
 
     /// Publishes that the end of each code object of a process is seen, of the interpreter in the file number `exec`;
     /// `None`: it is not any more.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError> {
         set(&mut self.code_ends, tgid, exec)?;
         // As in `publish`.
@@ -125,9 +119,6 @@ impl CodeMaps {
 
     /// Invalidates the published snapshot of a process until it is published again. Only for a
     /// process with nothing recorded yet: its changes were not logged.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub(crate) fn distrust(&mut self, tgid: u32) -> Result<(), MapError> {
         let log = Log {
             sequence: LOG_EXEC,

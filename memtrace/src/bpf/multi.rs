@@ -155,9 +155,6 @@ impl Prepared {
     }
 
     /// Loads a program.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
     pub(super) fn load(&self, name: &'static str, ends: Ends) -> Result<OwnedFd, MultiError> {
         self.load_one(name, ends, None)
     }

@@ -18,9 +18,6 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Prints the script.
-///
-/// # Errors
-/// The output cannot be written.
 pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<()> {
     // clap_complete panics when it cannot write, as with `| head`.
     let mut script = Vec::new();

@@ -29,14 +29,14 @@ and Rust, `memtrace record` names what keeps the blocks that grow; here, --lost 
 
 The process keeps running while its memory is read. Every printed reference is then read again while the \
 process is stopped, for at most 5 ms; the output says how long. Nothing is loaded into the process. \
-With --snapshot or --stop, all memory is read in the state of one moment.
+With --stop, all memory is read in the state of one moment.
 
 Examples:
   memtrace holders -p 1234
   memtrace holders -p 1234 --type Session
   memtrace holders -p 1234 --address 0x7f3a5c0012d0
-  memtrace holders -p 1234 --lost --snapshot
-  memtrace holders -p 1234 --retained --snapshot")]
+  memtrace holders -p 1234 --lost --stop
+  memtrace holders -p 1234 --retained --stop")]
 pub(crate) struct HoldersArgs {
     /// The process to search
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
@@ -52,15 +52,6 @@ pub(crate) struct HoldersArgs {
     /// List malloc blocks that nothing points to
     #[arg(long)]
     lost: bool,
-    /// Search a copy of the process, made at one moment
-    ///
-    /// memtrace makes a thread of the process call clone, unnoticed by the program. This stops the process while the kernel
-    /// copies its page tables: 20 to 40 ms per GB of 4 KiB pages, more on a busy machine; the output says how long.
-    /// While the copy exists, the first write to each page costs the program some microseconds and another page. The
-    /// kernel may refuse to commit that much memory (vm.overcommit_memory=2). If memtrace is killed, a helper process
-    /// (`memtrace hold-copy`) removes the copy; do not kill the helper.
-    #[arg(long, conflicts_with = "stop")]
-    snapshot: bool,
     /// Search while the process is stopped
     ///
     /// No thread of it runs during the whole search: seconds, or longer if it has many GB. Ctrl-C resumes it at once,
@@ -69,8 +60,7 @@ pub(crate) struct HoldersArgs {
     stop: bool,
     /// Compute retained sizes; without --type or --address, list the objects that keep the most memory
     ///
-    /// The retained bytes would be free without the object: its own, and those reachable only through it. Needs
-    /// --snapshot or --stop.
+    /// The retained bytes would be free without the object: its own, and those reachable only through it. Needs --stop.
     #[arg(long)]
     retained: bool,
     /// Output format
@@ -105,10 +95,9 @@ pub(crate) fn run(args: &HoldersArgs) -> anyhow::Result<()> {
     let addresses = args.addresses.iter().copied().map(Sought::Address);
     let lost = args.lost.then_some(Sought::Lost);
     let mut sought: Vec<Sought> = types.chain(addresses).chain(lost).collect();
-    let is_still = args.snapshot || args.stop;
     ensure!(
-        is_still || !args.retained,
-        "--retained needs --snapshot or --stop: retained sizes need all references at one moment"
+        args.stop || !args.retained,
+        "--retained needs --stop: retained sizes need all references at one moment"
     );
     ensure!(
         !args.stop || args.retained || !sought.is_empty(),
@@ -144,27 +133,20 @@ fn search(
     sought: &[Sought],
 ) -> Result<Found<Answer>, holders::Error> {
     // While a process runs, memtrace may be ended at any time.
-    let interruption = (args.snapshot || args.stop).then(Interruption::begin);
+    let interruption = args.stop.then(Interruption::begin);
     let manner = Manner::beside(terminal::is_shared_with(pid));
     let progress = Progress::shown(DOING, manner);
     let reading = match &interruption {
         // The user must know that the process is stopped.
-        Some(interruption) if args.stop => {
+        Some(interruption) => {
             say(&format!(
                 "process {pid} is stopped until the search ends; Ctrl-C resumes it"
             ));
             Reading::Stopped(interruption.flag())
         }
-        Some(_) => Reading::Copied,
         None => Reading::Running,
     };
     let subject = Subject::new(pid, reading)?;
-    if let Some(stopped) = subject.copied_in() {
-        let stopped = milliseconds(stopped);
-        say(&format!(
-            "process {pid} was stopped for {stopped} to copy it"
-        ));
-    }
     let is_over = || interruption.as_ref().is_some_and(Interruption::has_come);
     let known = Known {
         blocks: &|| Box::new(std::iter::empty()),
@@ -174,20 +156,15 @@ fn search(
         is_over: &is_over,
     };
     let found = holders::of_sought(&subject, sought, args.retained, known);
-    let price = subject.end();
+    let stopped = subject.end();
     drop(progress);
     if args.stop {
-        let lasted = milliseconds(price.longest_stop);
+        let lasted = milliseconds(stopped);
         say(&format!("process {pid} was stopped for {lasted}"));
     }
-    if price.leaves_zombie {
-        say(&format!(
-            "a zombie of the copy remains until process {pid} ends: none of its threads could be made to reap it"
-        ));
-    }
     let mut found = found?;
-    if found.as_of != AsOf::Running {
-        found.longest_stop = price.longest_stop;
+    if found.as_of == AsOf::Stopped {
+        found.longest_stop = stopped;
     }
     Ok(found)
 }

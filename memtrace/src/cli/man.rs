@@ -17,9 +17,6 @@ pub(crate) struct ManArgs {
 }
 
 /// Writes the pages.
-///
-/// # Errors
-/// The output cannot be written.
 pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let command = super::Cli::command();
     let Some(folder) = &args.folder else {

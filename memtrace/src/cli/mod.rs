@@ -99,9 +99,6 @@ enum Command {
         /// Descriptors of the kernel side
         descriptors: Vec<i32>,
     },
-    /// Keeps a copy of a process until `memtrace holders` has searched it
-    #[command(hide = true, name = crate::holders::SUBCOMMAND)]
-    HoldCopy { pid: u32 },
     /// Opens files of other users
     #[command(hide = true, name = crate::process_root::SUBCOMMAND)]
     OpenFiles,
@@ -178,10 +175,6 @@ impl Cli {
             } => {
                 let stops = crate::bpf::OpenStopMaps::open(&descriptors)?;
                 crate::hold::run(stops, with_children)?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::HoldCopy { pid } => {
-                crate::holders::hold_copy(pid);
                 Ok(ExitCode::SUCCESS)
             }
             Command::OpenFiles => {

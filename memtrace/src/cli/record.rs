@@ -113,7 +113,7 @@ pub(crate) struct RecordArgs {
     empty_probes: bool,
     /// Unwind every Nth stack a second time with another unwinder, and report at the end how many
     /// differ. Each takes 48 KB of the ring buffer: 100 is a good N
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     verify_stacks: u64,
     /// Measure how long stack walks take, and how long the kernel's own take
     #[arg(long, hide = true)]

@@ -12,18 +12,12 @@ pub(super) struct Capture(zstd::stream::AutoFinishEncoder<'static, File>);
 
 impl Capture {
     /// Begins a file, in place of one that is there.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let encoder = zstd::Encoder::new(File::create(path)?, zstd::DEFAULT_COMPRESSION_LEVEL)?;
         Ok(Self(encoder.auto_finish()))
     }
 
     /// Adds a record.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(super) fn add(&mut self, record: &[u8]) -> io::Result<()> {
         let length = u32::try_from(record.len()).map_err(io::Error::other)?;
         self.0.write_all(&length.to_le_bytes())?;

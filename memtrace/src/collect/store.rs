@@ -55,9 +55,6 @@ pub(super) struct Store {
 
 impl Store {
     /// Starts the thread, the one that finds names, and with `debuginfod` the one that fetches debug files.
-    ///
-    /// # Errors
-    /// A thread could not be started.
     pub(super) fn start(
         writer: Writer,
         debuginfod: Option<debuginfod::Config>,

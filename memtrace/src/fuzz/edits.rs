@@ -14,9 +14,6 @@ static ORIGINAL: LazyLock<Vec<u8>> = LazyLock::new(|| {
 const MOST: usize = 64;
 
 /// Writes a recording with the changes that the bytes stand for.
-///
-/// # Errors
-/// The file cannot be written.
 pub(super) fn make(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::write(path, &*ORIGINAL)?;
     apply(path, bytes).map_err(io::Error::other)

@@ -122,7 +122,7 @@ fn debug_file(bytes: &[u8]) {
         build_id.clone(),
         Detail::Full,
     );
-    Places::new()
+    Places::empty()
         .candidates(path, build_id.as_deref(), &wanted, None)
         .count();
     symbolizer.offer(id, debug, Proof::FETCHED);

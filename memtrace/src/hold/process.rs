@@ -296,7 +296,7 @@ impl<S: Stops> Process<S> {
                 let _ = ptrace::listen(tid);
             }
             Status::Made if self.held.len() >= CROWD => self.makers.push_back(tid),
-            Status::Made | Status::Call | Status::Ended => self.resume(tid, 0),
+            Status::Made | Status::Ended => self.resume(tid, 0),
         }
     }
 

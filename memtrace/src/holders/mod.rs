@@ -1,6 +1,6 @@
 //! Who keeps a block alive: a search through the memory of a running process, from the roots (modules, frames, global
 //! variables, stacks) to the block. The process keeps running, so a path counts only once each of its references was
-//! read again in a short stop, unless the process is stopped or a copy of it is read.
+//! read again in a short stop, unless the process is stopped.
 
 mod absent;
 mod calls;
@@ -25,6 +25,5 @@ mod ways;
 mod witness;
 
 pub(crate) use calls::Calls;
-pub(crate) use native::{SUBCOMMAND, hold_copy};
 pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

@@ -67,7 +67,7 @@ pub(crate) enum Error {
     Stop(String),
     #[error("{0}")]
     Held(String),
-    #[error("nothing grows in process {0} while it is stopped: use --snapshot, or neither")]
+    #[error("nothing grows in process {0} while it is stopped: search it while it runs")]
     Still(u32),
     #[error("the process has too many references for retained sizes")]
     TooMany,
@@ -304,7 +304,7 @@ fn with_graph<T>(
         let has_failed = found
             .as_ref()
             .is_err_and(|error| !matches!(error, Error::Over));
-        if has_failed && process::has_ended(subject.owner()) {
+        if has_failed && process::has_ended(subject.pid()) {
             return Err(Error::Ended(subject.pid()));
         }
         let (mut found, lacks_paths) = found?;
@@ -328,7 +328,7 @@ fn search_once<T>(
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
 ) -> Result<(Found<T>, bool), Error> {
     let begin = Instant::now();
-    let pid = subject.owner();
+    let pid = subject.pid();
     let mappings = maps::read(pid)?;
     let cached = Cached::new(Live::guarded(pid, &mappings));
     let mut notes = Vec::new();

@@ -1,8 +1,8 @@
-//! The searched process: it runs, is stopped, or a copy of it is read.
+//! The searched process: it runs, or is stopped.
 
 use super::{
     memory::Live,
-    native::{Copied, Stop, StopError, Threads},
+    native::{Stop, StopError, Threads},
     search::Error,
 };
 use crate::{process::execution::Execution, recording::AsOf};
@@ -22,11 +22,9 @@ pub(crate) enum Reading {
     Standing,
     /// While it is stopped. Once this is set, it continues at once.
     Stopped(Arc<AtomicBool>),
-    /// From a copy of the process, while it runs.
-    Copied,
 }
 
-/// See the module. Dropping it resumes the process, and removes the copy.
+/// See the module. Dropping it resumes the process.
 pub(crate) struct Subject {
     pid: u32,
     /// The program it executed at the first look.
@@ -39,23 +37,13 @@ enum Held {
     Untouched,
     Standing,
     Stopped(Stop),
-    Copied(Copied),
-}
-
-/// The cost of the search for the process.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Price {
-    /// The longest stop.
-    pub(crate) longest_stop: Duration,
-    /// The copy could not be reaped and is left as a zombie.
-    pub(crate) leaves_zombie: bool,
 }
 
 impl Subject {
     /// A process to be read in the way of `reading`, from now on.
     ///
     /// # Errors
-    /// It cannot be stopped or copied.
+    /// It cannot be stopped.
     pub(crate) fn new(pid: u32, reading: Reading) -> Result<Self, Error> {
         let failed = |error: StopError| Error::Held(error.to_string());
         let execution = Execution::of(pid);
@@ -65,9 +53,6 @@ impl Subject {
             Reading::Standing if Threads::stand_still(pid) => Held::Standing,
             Reading::Standing => Held::Untouched,
             Reading::Stopped(is_over) => Held::Stopped(Stop::until(pid, is_over).map_err(failed)?),
-            Reading::Copied => {
-                Held::Copied(Copied::new(pid).map_err(|error| Error::Held(error.to_string()))?)
-            }
         };
         Ok(Self {
             pid,
@@ -81,20 +66,11 @@ impl Subject {
         self.pid
     }
 
-    /// The process whose memory is read.
-    pub(super) fn owner(&self) -> u32 {
-        match &self.held {
-            Held::Running | Held::Untouched | Held::Standing | Held::Stopped(_) => self.pid,
-            Held::Copied(copy) => copy.pid(),
-        }
-    }
-
     pub(super) fn threads(&self) -> Threads {
         match &self.held {
             Held::Running => Threads::Running(self.pid),
             Held::Untouched | Held::Standing => Threads::untouched(self.pid),
             Held::Stopped(stop) => Threads::Held(stop.threads().into()),
-            Held::Copied(copy) => Threads::Held(copy.threads().into()),
         }
     }
 
@@ -118,41 +94,53 @@ impl Subject {
         match self.held {
             Held::Running | Held::Untouched => AsOf::Running,
             Held::Standing | Held::Stopped(_) => AsOf::Stopped,
-            Held::Copied(_) => AsOf::Copied,
         }
     }
 
     /// The memory of the process as it runs, if it does.
     pub(super) fn running(&self) -> Option<Live> {
         match self.held {
-            Held::Running | Held::Untouched | Held::Copied(_) => Some(Live::new(self.pid)),
+            Held::Running | Held::Untouched => Some(Live::new(self.pid)),
             Held::Standing | Held::Stopped(_) => None,
         }
     }
 
-    /// For how long the process was stopped to copy it.
-    pub(crate) fn copied_in(&self) -> Option<Duration> {
-        match &self.held {
-            Held::Copied(copy) => Some(copy.stopped()),
-            Held::Running | Held::Untouched | Held::Standing | Held::Stopped(_) => None,
+    /// Resumes the process; how long it was stopped.
+    pub(crate) fn end(self) -> Duration {
+        match self.held {
+            Held::Running | Held::Untouched | Held::Standing => Duration::ZERO,
+            Held::Stopped(stop) => stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
         }
     }
+}
 
-    /// Resumes the process.
-    pub(crate) fn end(self) -> Price {
-        match self.held {
-            Held::Running | Held::Untouched | Held::Standing => Price::default(),
-            Held::Stopped(stop) => Price {
-                longest_stop: stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
-                leaves_zombie: false,
-            },
-            Held::Copied(copy) => {
-                let gone = copy.end();
-                Price {
-                    longest_stop: gone.map_or(Duration::ZERO, |gone| gone.longest_stop),
-                    leaves_zombie: gone.is_none_or(|gone| !gone.is_reaped),
-                }
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        io::{Read, Write},
+        process::{Command, Stdio},
+        thread,
+    };
+
+    #[test]
+    fn another_program_is_noticed() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; read line; exec cat"]);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let subject = Subject::new(child.id(), Reading::Running).unwrap();
+        assert!(!subject.is_replaced());
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"\n").unwrap();
+        while fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != "cat\n" {
+            thread::yield_now();
         }
+        assert!(subject.is_replaced());
+        drop(input);
+        child.wait().unwrap();
     }
 }

@@ -365,17 +365,17 @@ fn verify_at_once(
     // Mostly the same one.
     let mut known: Vec<Head> = witnesses.iter().filter_map(|of| of.head).collect();
     known.dedup();
-    let memory = Live::new(subject.owner());
+    let memory = Live::new(subject.pid());
     let heads: Vec<Option<Head>> = known.iter().map(|head| head.advanced(&memory)).collect();
     let seen = match subject.threads() {
-        _ if subject.is_untouched() => Some(read_twice(subject.owner(), &addresses, &heads)),
+        _ if subject.is_untouched() => Some(read_twice(subject.pid(), &addresses, &heads)),
         Threads::Held(threads) => {
             let mut values = vec![None; addresses.len()];
             memory.words(&addresses, &mut values);
             Some(Seen {
                 values,
                 threads: threads.to_vec(),
-                heads: follow(&heads, subject.owner()),
+                heads: follow(&heads, subject.pid()),
             })
         }
         Threads::Running(pid) => read_stopped(pid, &addresses, &heads, &mut verified.longest_stop)?,

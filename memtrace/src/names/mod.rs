@@ -46,9 +46,6 @@ pub(crate) struct Names {
 
 impl Names {
     /// `client` fetches debug files that are not on this machine.
-    ///
-    /// # Errors
-    /// A thread could not be started.
     pub(crate) fn start(client: Option<debuginfod::Client>) -> io::Result<Self> {
         let (requests, receiver) = channel();
         let (opened, receives_opened) = channel();

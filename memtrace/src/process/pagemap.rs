@@ -28,9 +28,6 @@ impl ResidentPages {
 
     /// Bytes of a range whose pages are resident or swapped out. Parts of pages at its edges count
     /// as resident: the rest of such a page is in use.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub(crate) fn bytes(&mut self, range: Range<u64>) -> ProcResult<u64> {
         let first = range.start.div_ceil(self.page_size);
         let last = range.end / self.page_size;
@@ -44,18 +41,12 @@ impl ResidentPages {
     }
 
     /// The parts of a private mapping of a file that the process has written: the others are as in the file.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub(crate) fn written(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
         self.parts(range, is_own)
     }
 
     /// The parts of a range that are neither resident nor swapped out: to read them may wait for the disk or server of
     /// the mapped file.
-    ///
-    /// # Errors
-    /// The process is gone.
     pub(crate) fn absent(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
         self.parts(range, |page| !is_taken(page))
     }

@@ -1,10 +1,7 @@
 //! Requests of ptrace(2) and its wait statuses. Only the thread that has seized
 //! a task may make requests about it.
 
-use std::{
-    io, mem, ptr, thread,
-    time::{Duration, Instant},
-};
+use std::{io, mem, ptr};
 
 use libc::{c_int, c_long, pid_t};
 
@@ -23,14 +20,9 @@ pub(crate) enum Status {
     GroupStop,
     /// A stop without a signal: its first, the end of a group-stop, or PTRACE_INTERRUPT.
     Trap,
-    /// It enters or leaves a system call, see [`resume_to_call`].
-    Call,
     /// A signal is about to be delivered.
     Signal(c_int),
 }
-
-/// Distinguishes the stops of system calls from those of SIGTRAP (PTRACE_O_TRACESYSGOOD).
-const OF_CALL: c_int = libc::SIGTRAP | 0x80;
 
 impl Status {
     fn of(status: c_int) -> Self {
@@ -39,7 +31,6 @@ impl Status {
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
-            0 if signal == OF_CALL => Self::Call,
             0 => Self::Signal(signal),
             libc::PTRACE_EVENT_EXEC => Self::Exec,
             libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Self::Trap,
@@ -58,29 +49,6 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
     let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
     let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
     Some((tid, Status::of(status)))
-}
-
-/// As [`wait`], for one thread: its next stop or its end, waited for until `deadline`, if there is one.
-pub(crate) fn wait_for(tid: u32, deadline: Option<Instant>) -> io::Result<Status> {
-    /// Between two looks.
-    const LOOK: Duration = Duration::from_micros(20);
-    let mut status = 0;
-    let options = libc::__WALL | libc::__WNOTHREAD | deadline.map_or(0, |_| libc::WNOHANG);
-    loop {
-        // SAFETY: waitpid writes one integer to a place that lives.
-        let waited = unsafe { libc::waitpid(tid as pid_t, &raw mut status, options) };
-        match waited {
-            -1 => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-            0 if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            0 => thread::sleep(LOOK),
-            _ => return Ok(Status::of(status)),
-        }
-    }
 }
 
 /// Makes this thread the tracer of `tid`, which does not stop for it, and of the tasks that `tid`
@@ -102,53 +70,6 @@ pub(crate) fn seize_alone(tid: u32) -> io::Result<()> {
 pub(crate) fn resume(tid: u32, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, signal as usize)
 }
-
-/// Resumes a stopped thread up to the next beginning or end of a system call: [`Status::Call`].
-pub(crate) fn resume_to_call(tid: u32) -> io::Result<()> {
-    request(libc::PTRACE_SYSCALL, tid, 0, 0)
-}
-
-/// Replaces the options of a stopped thread, PTRACE_O_*.
-pub(crate) fn set_options(tid: u32, options: c_int) -> io::Result<()> {
-    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
-}
-
-/// The task that a thread has made, at [`Status::Made`].
-pub(crate) fn made(tid: u32) -> io::Result<u32> {
-    let mut message: libc::c_ulong = 0;
-    let place = (&raw mut message) as usize;
-    request(libc::PTRACE_GETEVENTMSG, tid, 0, place)?;
-    Ok(message as u32)
-}
-
-/// The signals that a stopped thread blocks, a bit each.
-pub(crate) fn blocked_signals(tid: u32) -> io::Result<u64> {
-    let mut mask: u64 = 0;
-    let place = (&raw mut mask) as usize;
-    request(PTRACE_GETSIGMASK, tid, size_of::<u64>(), place)?;
-    Ok(mask)
-}
-
-/// Makes a stopped thread block these signals, except SIGKILL and SIGSTOP, which cannot be blocked.
-pub(crate) fn block_signals(tid: u32, mask: u64) -> io::Result<()> {
-    let place = (&raw const mask) as usize;
-    request(PTRACE_SETSIGMASK, tid, size_of::<u64>(), place)
-}
-
-/// Address of the `struct rseq` (rseq(2)) of a stopped thread, if it has one.
-pub(crate) fn restartable_sequence(tid: u32) -> Option<u64> {
-    // `struct ptrace_rseq_configuration` (include/uapi/linux/ptrace.h); the address comes first.
-    let mut configuration = [0_u64; 3];
-    let place = configuration.as_mut_ptr() as usize;
-    let size = size_of_val(&configuration);
-    request(PTRACE_GET_RSEQ_CONFIGURATION, tid, size, place).ok()?;
-    Some(configuration[0]).filter(|&address| address != 0)
-}
-
-// Of include/uapi/linux/ptrace.h; the libc crate has them for few targets, or of other types.
-const PTRACE_GETSIGMASK: Request = 0x420a;
-const PTRACE_SETSIGMASK: Request = 0x420b;
-const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 
 /// Leaves a thread in its group-stop, and hears of its end.
 pub(crate) fn listen(tid: u32) -> io::Result<()> {
@@ -257,7 +178,6 @@ mod tests {
             // Signals without a name of their own.
             (stop(0, 63), Status::Signal(63)),
             (stop(0, libc::SIGTRAP), Status::Signal(libc::SIGTRAP)),
-            (stop(0, libc::SIGTRAP | 0x80), Status::Call),
             (stop(event_stop, libc::SIGTRAP), Status::Trap),
             (stop(event_stop, libc::SIGTSTP), Status::GroupStop),
             (stop(libc::PTRACE_EVENT_EXEC, libc::SIGTRAP), Status::Exec),

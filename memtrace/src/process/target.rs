@@ -154,9 +154,6 @@ pub(crate) fn runs_32_bit(tgid: u32) -> io::Result<bool> {
 }
 
 /// Whether a file holds a 32-bit program.
-///
-/// # Errors
-/// It cannot be read.
 pub(crate) fn is_32_bit(mut file: fs::File) -> io::Result<bool> {
     let mut head = [0; 5];
     match io::Read::read_exact(&mut file, &mut head) {

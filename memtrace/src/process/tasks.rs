@@ -50,13 +50,6 @@ pub(crate) fn blocked_at(tid: u32) -> Option<u64> {
     u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
 }
 
-/// Whether system calls of a thread are filtered or restricted (seccomp(2)).
-pub(crate) fn is_under_seccomp(tid: u32) -> bool {
-    // A kernel without it has no such field.
-    let mode = status(tid).and_then(|status| field(&status, "Seccomp"));
-    mode.is_some_and(|mode| mode != 0)
-}
-
 /// Whether a thread is in the kernel and hears nothing, as one that waits for a disk.
 pub(crate) fn is_uninterruptible(tid: u32) -> bool {
     state(tid) == Some('D')

@@ -101,9 +101,6 @@ impl Root {
     }
 
     /// A folder in the place of the machine's root.
-    ///
-    /// # Errors
-    /// It cannot be opened.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         Ok(Self(Arc::new(Inner {
             directory: place(path)?,

@@ -75,9 +75,6 @@ enum Error {
 
 impl Pusher {
     /// Begins to send profiles of the recording at `path`.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub(crate) fn start(options: Options, path: &Path) -> io::Result<Self> {
         let (finish, finished) = channel();
         let path = path.to_owned();

@@ -12,9 +12,6 @@ const RENAMED: [(&str, &str); 1] = [("runtime_by_cache", "runtime_by_torch")];
 
 /// Looks for anything but ordinary tables, and for tables that are not as memtrace makes them: a view or a virtual table
 /// in place of one could make SQLite do anything. Returns the name of the first.
-///
-/// # Errors
-/// The file cannot be read.
 pub(super) fn intruder(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let mut schema =
         connection.prepare("SELECT name, type, rootpage, sql FROM main.sqlite_master")?;
@@ -110,9 +107,6 @@ fn shape(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>> 
 }
 
 /// Makes tables and columns that the file lacks visible to this connection: nothing is written.
-///
-/// # Errors
-/// The file cannot be read.
 pub(super) fn complete(connection: &Connection) -> rusqlite::Result<()> {
     let wanted = Connection::open_in_memory()?;
     wanted.execute_batch(&schema::statements())?;

@@ -37,10 +37,6 @@ CREATE TABLE fact (
 
 impl Writer {
     /// Adds facts; a later value takes the place of an earlier one. Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn facts(&mut self, facts: &[Fact]) -> Result<(), Error> {
         self.write(|writer| {
             for fact in facts {
@@ -56,10 +52,6 @@ impl Writer {
     }
 
     /// A forked child has its parent's facts until its exec.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn inherit_facts(&mut self, parent: ProcessId, child: ProcessId) -> Result<(), Error> {
         self.write(|writer| {
             writer.insert(
@@ -70,10 +62,6 @@ impl Writer {
     }
 
     /// The process executes another program: its facts no longer hold.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn forget_facts(&mut self, process: ProcessId) -> Result<(), Error> {
         self.write(|writer| {
             writer.insert("DELETE FROM fact WHERE process = ?1", params![process.0])
@@ -83,10 +71,6 @@ impl Writer {
 
 impl Recording {
     /// Every fact: the machine's first, then each process's, by field.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn facts(&self) -> Result<Vec<Fact>, Error> {
         series::rows(
             self.connection(),

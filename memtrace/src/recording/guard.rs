@@ -47,9 +47,6 @@ struct Limits {
 }
 
 /// Opens a connection to a recording of this many bytes. Its first reading is that of its schema.
-///
-/// # Errors
-/// SQLite refuses it.
 pub(super) fn connect(file: Reader, bytes: u64) -> rusqlite::Result<(Connection, Guard)> {
     let mut connection = file::connect(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     for (limit, most) in LIMITS {

@@ -41,10 +41,6 @@ pub(crate) struct AgesAt {
 
 impl Recording {
     /// Every interval and the time of its end (CLOCK_MONOTONIC ns), in order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn intervals(&self) -> Result<Vec<(IntervalId, u64)>, Error> {
         self.connection()
             .prepare("SELECT id, time_ns FROM interval ORDER BY id")
@@ -58,10 +54,6 @@ impl Recording {
 
     /// Calls `visit` with every site with its present figures, and its number in the recording, in
     /// order of numbers. Without sites at which a process only inherited, which may be millions.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn each_site(&self, visit: impl FnMut(i64, SiteFigures)) -> Result<(), Error> {
         self.visit_sites(visit)
             .map_err(|error| self.reading(&error))
@@ -69,10 +61,6 @@ impl Recording {
 
     /// Memory that the blocks of each site of a process held open at the last scan; empty if there
     /// was none. By number of the site.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn held_open(&self, process: ProcessId) -> Result<HashMap<i64, HeldOpen>, Error> {
         self.connection()
             .prepare_cached("SELECT site, bytes, holes FROM held_open WHERE process = ?1")
@@ -91,10 +79,6 @@ impl Recording {
 
     /// Ages of a site's blocks at the last scan of its running process that found some, by the
     /// site's number; `None` if there was none.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn ages(&self, site: i64) -> Result<Option<AgesAt>, Error> {
         self.connection()
             .prepare_cached("SELECT time_ns, ages, lifetimes FROM ages WHERE site = ?1")
@@ -113,10 +97,6 @@ impl Recording {
 
     /// Calls `visit` with the figures of each wanted site, by its number and in order of numbers,
     /// at each interval in which they changed, in order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn site_changes(
         &self,
         wanted: &[(i64, SiteKey)],

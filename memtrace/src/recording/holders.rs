@@ -46,8 +46,6 @@ pub(crate) enum AsOf {
     Running,
     /// The process was stopped.
     Stopped,
-    /// A copy was made of the process.
-    Copied,
 }
 
 impl AsOf {
@@ -56,7 +54,6 @@ impl AsOf {
         match self {
             AsOf::Running => "running",
             AsOf::Stopped => "stopped",
-            AsOf::Copied => "copied",
         }
     }
 }
@@ -258,10 +255,6 @@ CREATE TABLE holders_step (
 
 impl Writer {
     /// Writes the holders of a site's blocks, in place of earlier ones; a site that the recording does not have is skipped.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub(crate) fn holders(&mut self, of: &Holders) -> Result<(), Error> {
         self.write(|writer| {
             let Some(site) = writer.written.number(of.site) else {
@@ -331,10 +324,6 @@ impl Writer {
 
 impl Recording {
     /// Holders of the blocks of the sites that were searched.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn holders(&self) -> Result<Vec<Holders>, Error> {
         self.connection()
             .unchecked_transaction()

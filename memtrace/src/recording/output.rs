@@ -38,9 +38,6 @@ impl Output {
     }
 
     /// At the end: a removed file is written again, and the new name of a renamed one is reported.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub(super) fn restore(&self) -> Result<(), Error> {
         if self.is_removed() {
             return self.copy();

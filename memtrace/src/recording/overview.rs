@@ -41,10 +41,6 @@ impl Overview {
 
 impl Recording {
     /// Reads the overview.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn overview(&self) -> Result<Overview, Error> {
         self.read_overview().map_err(|error| self.reading(&error))
     }

@@ -176,10 +176,6 @@ impl Recording {
     }
 
     /// How far a recording without an end reaches, ns since its start; `None` for a complete one.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn cut_off(&self) -> Result<Option<u64>, Error> {
         let reading = |error| self.reading(&error);
         let sql = "SELECT finished_ns, (SELECT max(time_ns) FROM interval) FROM recording";

@@ -117,10 +117,6 @@ impl Writer {
 
 impl Recording {
     /// A process's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn memory(&self, process: ProcessId) -> Result<Vec<(u64, MemorySample)>, Error> {
         self.series(
             "SELECT time_ns, memory.* FROM memory JOIN interval ON interval.id = interval \
@@ -132,10 +128,6 @@ impl Recording {
 
     /// Resident memory of all processes together, bytes, at each interval at which it was read (CLOCK_MONOTONIC ns), in
     /// order of time. Pages that processes share count in each.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn resident(&self) -> Result<Vec<(u64, u64)>, Error> {
         self.series(
             "SELECT time_ns, sum(rss_anon + ifnull(rss_file, 0) + ifnull(rss_shmem, 0)) AS resident \
@@ -148,10 +140,6 @@ impl Recording {
 
     /// A process's memory on each device, whenever it had changed (CLOCK_MONOTONIC ns), in order of
     /// time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn device_history(
         &self,
         process: ProcessId,
@@ -161,19 +149,11 @@ impl Recording {
 
     /// Process totals on each device, from `nvidia-smi`, at each interval that
     /// reported them (CLOCK_MONOTONIC ns), in order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn device_usage(&self, process: ProcessId) -> Result<Vec<(u64, u8, u64)>, Error> {
         device_tables::usage(self.connection(), process).map_err(|error| self.reading(&error))
     }
 
     /// The machine's memory at each interval (CLOCK_MONOTONIC ns), in order of time.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn system(&self) -> Result<Vec<(u64, SystemSample)>, Error> {
         self.series(
             "SELECT time_ns, system.* FROM system JOIN interval ON interval.id = interval \
@@ -186,10 +166,6 @@ impl Recording {
     /// The last memory control group of `process`, at each interval at which it was read
     /// (CLOCK_MONOTONIC ns), in order of time. Empty if it could not be read. Processes of one
     /// group have the same series.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn cgroup(&self, process: ProcessId) -> Result<Vec<(u64, CgroupSample)>, Error> {
         let started = "SELECT started_ns FROM process WHERE id = ?1";
         let started = self

@@ -35,10 +35,6 @@ pub(crate) struct SiteSeries {
 impl Recording {
     /// Figures of each site at the end of at most `most` intervals, evenly chosen; the last one is
     /// among them.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
         self.connection()
             .unchecked_transaction()

@@ -25,10 +25,6 @@ CREATE TABLE untraced (
 
 impl Writer {
     /// Adds a process that is not traced. Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub(crate) fn untraced(&mut self, of: &Untraced) -> Result<(), Error> {
         self.write(|writer| {
             let cmdline = serde_json::to_string(&of.cmdline)
@@ -43,10 +39,6 @@ impl Writer {
 
 impl Recording {
     /// Processes of the job that are not traced, by number.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn untraced(&self) -> Result<Vec<Untraced>, Error> {
         rows(self.connection()).map_err(|error| self.reading(&error))
     }

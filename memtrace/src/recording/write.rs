@@ -109,10 +109,6 @@ impl Writer {
     }
 
     /// Adds a process, or replaces its row. Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn process(&mut self, row: &ProcessRow) -> Result<(), Error> {
         self.written.row(row);
         self.write(|writer| writer.insert_process(row))
@@ -120,10 +116,6 @@ impl Writer {
 
     /// Adds a location, or replaces its frames (those inlined first, the innermost of them first).
     /// Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn location(&mut self, id: LocationId, frames: &[Frame]) -> Result<(), Error> {
         self.write(|writer| {
             let ids = frames
@@ -140,10 +132,6 @@ impl Writer {
 
     /// Adds nodes, the first of which has the id `first` and follows the last one added before.
     /// Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn nodes(&mut self, first: NodeId, nodes: &[Node]) -> Result<(), Error> {
         if nodes.is_empty() {
             return Ok(());
@@ -161,10 +149,6 @@ impl Writer {
     }
 
     /// Adds a stack. Committed with the next interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn stack(&mut self, row: &StackRow) -> Result<(), Error> {
         self.write(|writer| {
             let thread = writer.string(row.thread.as_deref())?;
@@ -177,10 +161,6 @@ impl Writer {
 
     /// Adds a library of devices and the functions that its version lacks. Committed with the next
     /// interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn library(&mut self, file: &str, library: &str, lacking: &[&str]) -> Result<(), Error> {
         self.write(|writer| {
             device_tables::write_library(&writer.connection, file, library, lacking)
@@ -190,10 +170,6 @@ impl Writer {
     /// Adds an interval and, unless that can wait, commits it with everything since the last
     /// commit. If another process holds the file for reading, the next interval commits this one
     /// too.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn interval(&mut self, interval: &Interval) -> Result<(), Error> {
         self.write(|writer| {
             writer.insert_interval(interval)?;
@@ -215,19 +191,11 @@ impl Writer {
     }
 
     /// Replaces the count of a reason in the last interval.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn loss(&mut self, reason: Reason, count: u64) -> Result<(), Error> {
         self.write(|writer| writer.insert_loss(reason, count))
     }
 
     /// Marks that recording ended normally, at `time_ns` (CLOCK_MONOTONIC), and commits.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
     pub fn finish(mut self, time_ns: u64) -> Result<(), Error> {
         self.write(|writer| {
             writer.connection.busy_timeout(WAIT_AT_THE_END)?;

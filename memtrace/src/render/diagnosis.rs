@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    Error, device_table::name as device_name, evidence, findings, holders, incomplete,
+    Error, advice, device_table::name as device_name, evidence, findings, holders, incomplete,
     json_lines::print, stack, until_closed,
 };
 use crate::{
@@ -28,10 +28,6 @@ use crate::{
 const IN_REPORT: usize = 3;
 
 /// Writes all verdicts and tables. `cut_off`: how far a recording without an end reaches, ns.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn diagnosis(
     out: &mut impl Write,
     found: &Diagnosis,
@@ -51,10 +47,6 @@ pub(crate) fn diagnosis(
 }
 
 /// Writes all verdicts and tables as JSON.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn diagnosis_json(
     out: &mut impl Write,
     found: &Diagnosis,
@@ -164,7 +156,7 @@ fn verdict_json(
         "blocks_per_s": verdict.blocks,
         "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
-        "next": verdict.next,
+        "next": advice::all(verdict),
         "kept_by": verdict.kept_by.as_ref().map(|of| holders::kept_by_json(of, held, stacks)),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
@@ -233,9 +225,10 @@ fn verdicts(
         }
         self::verdict(out, found, filter, verdict)?;
         // Advice for one site is seldom for it alone: each piece is given once.
-        for line in &verdict.next {
-            if given.insert(line) {
-                writeln!(out, "      next: {}", clean(line))?;
+        for advice in advice::all(verdict) {
+            if !given.contains(&advice) {
+                writeln!(out, "      next: {}", clean(&advice))?;
+                given.insert(advice);
             }
         }
     }

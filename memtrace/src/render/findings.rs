@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::Style;
 
 use super::{
+    advice,
     device_table::name as device_name,
     diagnosis::too_short,
     evidence::words,
@@ -13,7 +14,7 @@ use super::{
     job::{few, program, untraced},
 };
 use crate::{
-    analysis::verdict::{Class, Diagnosis, How, KeptBy, Verdict},
+    analysis::verdict::{Advice, Class, Diagnosis, How, KeptBy, Verdict},
     escape::clean,
     frames::{Frame, names},
     units::{grouped, plural, size},
@@ -167,7 +168,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
             items.extend(line.kept_by.into_iter().flat_map(kept));
             items.extend(others(&finding.lines[1..]));
-            items.extend(next(line.next));
+            items.extend(next(line.next, verdict.tgid));
         }
         None if finding.is_suppressed => {
             let sites = format!("suppressed: {about}; `Suppressed` below lists the sites");
@@ -195,7 +196,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
                     format!("see {below}, which {who} started"),
                 ));
             }
-            items.extend(next(&verdict.next));
+            items.extend(next(&verdict.next, verdict.tgid));
         }
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
@@ -314,8 +315,9 @@ fn kept(of: &KeptBy) -> Vec<Item> {
 }
 
 /// The first piece of advice.
-fn next(advice: &[String]) -> Option<Item> {
-    advice.first().map(|next| Item::new(NEXT, clean(next)))
+fn next(all: &[Advice], tgid: u32) -> Option<Item> {
+    let first = all.first()?;
+    Some(Item::new(NEXT, clean(&advice::words(first, tgid))))
 }
 
 /// The processes of a finding, and their rate of growth.

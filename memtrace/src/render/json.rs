@@ -80,10 +80,6 @@ pub(crate) fn json_groups(
 }
 
 /// Writes the object `stack_health` of the report alone.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn stack_health_json(
     out: &mut impl Write,
     snapshot: &Snapshot,
@@ -93,10 +89,6 @@ pub(crate) fn stack_health_json(
 }
 
 /// Writes the whole snapshot with all its sites and their births, and `series`.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn export(
     out: &mut impl Write,
     snapshot: &Snapshot,

@@ -2,6 +2,7 @@
 //! graphs, profiles for other tools. Everything goes to an `impl Write`; the output file and the
 //! origin of the snapshot are not known here.
 
+mod advice;
 pub(crate) mod brief;
 mod collapsed;
 mod csv;

@@ -72,6 +72,15 @@ impl Places {
         }
     }
 
+    /// Has no files: each would be opened by the helper process.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn empty() -> Self {
+        Self {
+            host: None,
+            global: GLOBAL.into(),
+        }
+    }
+
     /// Opens the files that may be the debug file of a module, the best one first, without reading
     /// them. Its process sees it as `path` and has the root `own`, or this process's root.
     pub(crate) fn candidates<'a>(

@@ -107,9 +107,6 @@ struct Request {
 
 impl Client {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// The thread could not be started.
     pub(crate) fn start(config: Config) -> io::Result<Self> {
         let (requests, receiver) = channel::<Request>();
         let timeout = config.timeout;

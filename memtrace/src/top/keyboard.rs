@@ -23,8 +23,6 @@ pub(crate) struct Keyboard {
 }
 
 impl Keyboard {
-    /// # Errors
-    /// The thread cannot be started.
     pub(crate) fn start() -> io::Result<Keyboard> {
         let (sender, events) = channel();
         let is_over = Arc::<AtomicBool>::default();

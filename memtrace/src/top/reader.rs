@@ -28,9 +28,6 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Reads the recording at `path` from now on. `is_patient`: a recorder is about to make it.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub(crate) fn start(path: PathBuf, is_patient: bool) -> std::io::Result<Reader> {
         let (sender, readings) = channel();
         let (end, ends) = channel();

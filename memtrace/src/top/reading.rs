@@ -57,10 +57,6 @@ impl Span {
 
 impl Reading {
     /// Reads the recording as it is now.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn of(recording: &Recording) -> Result<Reading, Error> {
         let mut snapshot = recording.snapshot(At::Default)?;
         empty_ended(&mut snapshot);

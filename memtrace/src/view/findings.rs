@@ -8,7 +8,7 @@ use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
-        verdict::{Amount, Class, Diagnosis, How, KeptBy, Scope, Verdict},
+        verdict::{Advice, Amount, Class, Diagnosis, How, KeptBy, Scope, Verdict},
     },
     event::{Device, Layer},
     frames::{Frame, own_line},
@@ -45,7 +45,7 @@ pub(crate) struct Line<'a> {
     /// Bytes per second of free space that its blocks hold open.
     pub(crate) holes: f64,
     /// Advice on what to try.
-    pub(crate) next: &'a [String],
+    pub(crate) next: &'a [Advice],
 }
 
 impl Finding<'_> {

@@ -233,9 +233,6 @@ fn python(folder: &Path) -> Result<Workload> {
 }
 
 /// PyTorch of this virtual environment.
-///
-/// # Errors
-/// When it cannot be started.
 pub(crate) fn torch(environment: &Path) -> Result<Workload> {
     let mut python = Command::new(environment.join("bin/python"));
     script(python.arg(root().join("xtask/oracle/training.py")))

@@ -1,5 +1,5 @@
 //! Advice on what to try next: the command or the setting that would confirm a verdict, or rule out
-//! the next likely one. Each class has its own.
+//! the next likely one. `render::advice` has the words.
 
 use super::{Class, Quality, site::Context, thresholds::LONGER};
 use crate::{
@@ -7,47 +7,127 @@ use crate::{
         series::SiteSeries,
         statistics::{MIN_POINTS, WARM_UP},
     },
-    event::Layer,
-    frames::allocators::Allocator,
+    frames::{allocators::Allocator, known_caches::KnownCache},
 };
 
-/// Inputs of the advice on a site.
-pub(super) struct Advice {
-    pub(super) layer: Layer,
-    pub(super) tgid: u32,
-    /// Length of the recording, seconds.
-    length: f64,
-    /// Whether malloc was recorded.
-    heap: bool,
+/// A piece of advice. Those of one class stand together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Advice {
+    /// Record for so long.
+    RecordLonger(Longer),
+    /// The same, to confirm that growth stops.
+    ConfirmLimit(Longer),
+    /// The recording had too few intervals: so many of them, for so many seconds.
+    RecordIntervals {
+        points: f64,
+        seconds: f64,
+    },
+    /// The same, if the program may end sooner.
+    OutliveIntervals {
+        seconds: f64,
+    },
+    LoseLess,
+    /// malloc was not recorded.
+    RecordHeap,
+
+    LookAtSites,
+    FindKeeper,
+    /// The memory was not searched for keepers.
+    Attach,
+    /// Python's arenas.
+    RecordObjects,
+    LimitContainer,
+    BreakCycle,
+    FreeInTime,
+
+    /// Sites of mappings.
+    LookAtMappings,
+    ListMappings,
+
+    LookAtDeviceSites,
+    /// How a caching allocator gives unused memory back.
+    GiveUnusedBack(&'static str),
+    /// Settings of a caching allocator.
+    CacheLess(&'static str),
+    CheckRequest,
+    /// Which processes hold memory on the device.
+    ListDeviceProcesses,
+    /// Whether others do.
+    LookForDeviceProcesses,
+    FreeDeviceMemory,
+    /// A setting against fragmentation.
+    AgainstFragmentation(&'static str),
+    UseLikeSizes,
+
+    PinFewer,
+    KeepFewerPinned,
+
+    /// Allocators that give memory back: none is known, its manual, or one of its settings.
+    FindAllocator,
+    ReadManual(&'static str),
+    SetAllocator {
+        name: &'static str,
+        setting: &'static str,
+    },
+    SetCache(&'static KnownCache),
+
+    FreezeBeforeFork,
+    ShareArrays,
+    LeaveReadOnly,
+    ListDescriptors,
+    RunSlabtop,
+    LazilyFreed,
+    FreeAtOnce,
+    CleanPages,
+    DropBehindReader,
+    FindOthers,
+    ListShared,
+    DisableHugePages,
+    SetHugePagesOfAllocator,
+    UseThreadPool,
+    KeepOneThreadPool,
+}
+
+/// A longer recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Longer {
+    /// Than this one.
+    pub(crate) times: f64,
+    pub(crate) seconds: f64,
 }
 
 impl Advice {
-    /// How long to record for a decision.
-    pub(super) fn longer(&self) -> String {
-        format!(
-            "record {LONGER:.0} times as long: `memtrace record -d {:.0}s …`",
-            (self.length * LONGER).max(1.0).ceil()
+    /// Whether it is of use only with sites of the same class.
+    pub(super) const fn needs_sites(self) -> bool {
+        matches!(
+            self,
+            Advice::LookAtSites | Advice::LookAtMappings | Advice::LookAtDeviceSites
         )
+    }
+
+    /// Whether it is for Python programs only.
+    const fn is_for_python(self) -> bool {
+        matches!(self, Advice::FreezeBeforeFork | Advice::ShareArrays)
+    }
+
+    /// What follows for a leaking site if its keeper is known. `is_proven`: not by a guess.
+    pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
+        match self {
+            Advice::FindKeeper => limit,
+            // A guess leaves open which objects these are.
+            Advice::RecordObjects if is_proven => limit,
+            other => other,
+        }
     }
 }
 
-/// Advice if the growth has no line, because it is not known which memory grew.
-const NO_HEAP: &str = "malloc was not recorded: record without `--no-heap` to find the line";
-
-/// Advice that begins with this needs sites.
-pub(super) const SITES_BELOW: &str = "look at the sites below";
-
-/// Advice that begins with this is for Python programs only.
-const IN_PYTHON: &str = "in Python";
-
 /// For a site.
-pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<String> {
-    let advice = of(site.key.layer, context);
-    let of_cache = site.code.cache;
-    let of_cache = of_cache.map(|cache| format!("{}: {}", cache.name, cache.setting));
+pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<Advice> {
+    let of_cache = site.code.cache.map(Advice::SetCache);
+    let longer = longer(context.quality);
     let of_class = match class.description().next_of_site {
-        Some(next) => next(&advice),
-        None => advice.longer(),
+        Some(next) => next(site.key.layer, longer),
+        None => Advice::RecordLonger(longer),
     };
     of_cache.into_iter().chain([of_class]).collect()
 }
@@ -59,76 +139,65 @@ pub(super) fn process(
     has_sites: bool,
     on_device: bool,
     context: &Context,
-) -> Vec<String> {
+) -> Vec<Advice> {
     let description = class.description();
-    let advice = of(Layer::Heap, context);
-    let lines = description.next.iter();
-    let mut next: Vec<String> = lines
-        .filter(|line| has_sites || !line.starts_with(SITES_BELOW))
-        .filter(|line| context.series.is_python || !line.starts_with(IN_PYTHON))
-        .map(|line| line.replace("PID", &advice.tgid.to_string()))
-        .map(|line| line.replace("GIVE_BACK", context.series.caching_allocator().gives_back))
+    let series = context.series;
+    let all = description.next.iter().copied();
+    let mut next: Vec<Advice> = all
+        .filter(|advice| has_sites || !advice.needs_sites())
+        .filter(|advice| series.is_python || !advice.is_for_python())
         .collect();
+    if description.unused {
+        let gives_back = series.caching_allocator().gives_back;
+        next.push(Advice::GiveUnusedBack(gives_back));
+    }
     if description.allocator {
-        next.extend(give_back(context.series.heap_allocator, advice.tgid));
+        next.extend(give_back(series.heap_allocator));
     }
     if description.cache {
-        next.push(context.series.caching_allocator().advice.into());
+        next.push(Advice::CacheLess(series.caching_allocator().advice));
     }
-    if !advice.heap && !has_sites && !on_device && class == Class::Undetermined {
-        next.insert(0, NO_HEAP.into());
+    if !context.quality.heap && !has_sites && !on_device && class == Class::Undetermined {
+        next.insert(0, Advice::RecordHeap);
     }
     if description.longer || next.is_empty() && !description.next.is_empty() {
-        next.push(advice.longer());
+        next.push(Advice::RecordLonger(longer(context.quality)));
     }
     next
 }
 
 /// How to make an allocator give back freed memory.
-fn give_back(allocator: Option<&Allocator>, tgid: u32) -> Vec<String> {
+fn give_back(allocator: Option<&Allocator>) -> Vec<Advice> {
     match allocator {
-        None => vec![format!(
-            "find out which allocator the process uses (`memtrace probes -p {tgid}`), and how to make it give memory back"
-        )],
-        Some(of) if of.gives_back.is_empty() => {
-            vec![format!(
-                "see the manual of {} for how to give memory back",
-                of.name
-            )]
-        }
+        None => vec![Advice::FindAllocator],
+        Some(of) if of.gives_back.is_empty() => vec![Advice::ReadManual(of.name)],
         Some(of) => {
-            let lines = of.gives_back.iter();
-            lines.map(|line| format!("{}: {line}", of.name)).collect()
+            let name = of.name;
+            let settings = of.gives_back.iter();
+            settings
+                .map(|&setting| Advice::SetAllocator { name, setting })
+                .collect()
         }
     }
 }
 
-fn of(layer: Layer, context: &Context) -> Advice {
-    Advice {
-        layer,
-        tgid: context.series.row.tgid,
-        length: context.quality.length,
-        heap: context.quality.heap,
+/// How long to record for a decision.
+fn longer(quality: &Quality) -> Longer {
+    Longer {
+        times: LONGER,
+        seconds: (quality.length * LONGER).max(1.0).ceil(),
     }
-}
-
-/// Advice if too much was lost.
-pub(super) fn lose_less() -> String {
-    "avoid losses: `memtrace record --ring-buffer 512m …`, or attach after start-up".into()
 }
 
 /// How long to record if there are too few intervals.
-pub(super) fn enough(quality: &Quality) -> String {
+pub(super) fn enough(quality: &Quality) -> Advice {
     // Half may be the start of the program.
     let points = (MIN_POINTS as f64 / (1.0 - WARM_UP)).ceil() * 2.0;
     let seconds = (points * quality.interval).ceil().max(1.0);
-    if quality.least_life > 0.0 {
-        return format!(
-            "record longer: `memtrace record -d {:.0}s …`; for a program that ends sooner, use shorter intervals (`--interval 50ms`)",
-            seconds.max(quality.least_life * 1.5)
-        );
+    match quality.least_life > 0.0 {
+        true => Advice::OutliveIntervals {
+            seconds: seconds.max(quality.least_life * 1.5),
+        },
+        false => Advice::RecordIntervals { points, seconds },
     }
-    format!(
-        "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or use shorter ones (`--interval 100ms`)"
-    )
 }

@@ -9,6 +9,7 @@ mod document;
 mod evidence;
 mod growth;
 mod held;
+mod keepers;
 mod kept_by;
 mod lost;
 mod offset;
@@ -30,13 +31,14 @@ use super::{
     system::SystemSeries,
 };
 use crate::{
-    event::Layer,
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{Error, Holders, Overview, ProcessRow, Recording, Stacks, Untraced},
 };
+use keepers::Keepers;
 use memtrace_common::loss::Effect;
 
+pub(crate) use advice::{Advice, Longer};
 pub(crate) use detectors::Class;
 #[cfg(test)]
 pub(crate) use evidence::Statement;
@@ -88,7 +90,7 @@ pub(crate) struct Verdict {
     /// The next most likely class.
     pub runner_up: Option<Class>,
     /// Advice on what to do next.
-    pub next: Vec<String>,
+    pub next: Vec<Advice>,
     /// Bytes per second; `None` if it is not about bytes.
     pub rate: Option<f64>,
     /// For a growing site: blocks per second.
@@ -150,10 +152,6 @@ struct Quality {
 }
 
 /// Judges every process of a recording, and its sites.
-///
-/// # Errors
-///
-/// When the file cannot be read or is damaged.
 pub(crate) fn diagnose(
     recording: &Recording,
     machine: &SystemSeries,
@@ -212,76 +210,13 @@ fn judge(
         accounts: judged.accounts,
     });
     let mut sites = judged.sites;
-    let mut keepers = Vec::new();
-    for verdict in &mut sites {
-        let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak | Class::Pinned);
-        if let Scope::Site(key) = &verdict.scope {
-            let seen = diagnosis.holders.get(key);
-            let seen = seen.and_then(|holders| held::kept_by(holders, stacks));
-            // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
-            let is_open = verdict.class == Class::Undetermined;
-            let seen = seen.filter(|(kept_by, _)| leaks || is_open && kept_by.has_growing());
-            let guess = || {
-                let mut sites = series.sites.iter();
-                let leak = sites.find(|site| leaks && site.key == *key)?;
-                let (kept_by, keeper) = kept_by::kept_by(leak, series, judged.window, stacks)?;
-                Some((kept_by, Some(keeper)))
-            };
-            let found = match seen {
-                // Its memory may have moved between the end of the recording and the search.
-                Some((mut kept_by, _)) if kept_by.lacks_line() => {
-                    let container = kept_by.container();
-                    let alike = container.and_then(|it| kept_by::filled_like(it, series, stacks));
-                    let (line, keeper) = match alike {
-                        Some((line, keeper)) => (Some(line), Some(keeper)),
-                        None => guess().map_or((None, None), |(it, keeper)| (it.line, keeper)),
-                    };
-                    kept_by.line = line;
-                    Some((kept_by, keeper))
-                }
-                Some(seen) => Some(seen),
-                None => guess(),
-            };
-            let is_sought = key.layer != Layer::Vm;
-            if found.is_none() && is_sought && !diagnosis.holders.contains_key(key) {
-                let asks = |line: &&mut String| *line == detectors::leak::WHO_KEEPS;
-                for line in verdict.next.iter_mut().filter(asks) {
-                    *line = detectors::leak::NOT_SEARCHED.into();
-                }
-            }
-            if let Some((kept_by, keeper)) = found {
-                let keeper = keeper.filter(|_| leaks);
-                keepers.extend(keeper.map(|site| (Scope::Site(site), kept_by.clone())));
-                // A guess leaves open which objects these are.
-                let is_proven = !matches!(kept_by.how, How::Container(_));
-                let asks = |line: &str| {
-                    line == detectors::leak::WHO_KEEPS
-                        || is_proven && line == detectors::leak::EACH_OBJECT
-                };
-                let advice = match &kept_by.how {
-                    How::Container(_) | How::Path { .. } => detectors::leak::LIMIT,
-                    How::Cycle { .. } => detectors::leak::BREAK_CYCLE,
-                    How::Nothing { .. } => detectors::leak::FREE,
-                };
-                verdict.kept_by = Some(kept_by);
-                for line in verdict.next.iter_mut().filter(|line| asks(line)) {
-                    *line = advice.into();
-                }
-            }
-        }
-    }
-    // The buffer of a container that keeps leaked blocks is part of that leak.
-    let keeper = |of: &Verdict| keepers.iter().find(|(scope, _)| *scope == of.scope);
-    sites.retain(|verdict| verdict.class != Class::Cache || keeper(verdict).is_none());
-    // What was seen of that container is better than a guess.
-    for verdict in &mut sites {
-        let guessed = |of: &KeptBy| matches!(of.how, How::Container(_));
-        if verdict.kept_by.as_ref().is_some_and(guessed)
-            && let Some((_, kept_by)) = keeper(verdict)
-        {
-            verdict.kept_by = Some(kept_by.clone());
-        }
-    }
+    let keepers = Keepers {
+        series,
+        window: judged.window,
+        holders: &diagnosis.holders,
+        stacks,
+    };
+    keepers.assign(&mut sites);
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
         leak.is_some_and(|site| site.kept_by.is_some())
@@ -290,29 +225,41 @@ fn judge(
     diagnosis
         .lost_sites
         .extend(lost.into_iter().filter(|lost| !leaks(lost.site)));
-    let mut shown = Vec::new();
-    for verdict in sites {
-        let pattern = match &verdict.scope {
-            Scope::Site(key) => {
-                let frames: Vec<_> = stacks.get(key.stack).frames().collect();
-                suppressions.matching(&frames)
+    diagnosis.show(judged.verdicts, sites, stacks, suppressions);
+}
+
+impl Diagnosis {
+    /// Adds the verdicts on a process and on those of its sites that no suppression hides.
+    fn show(
+        &mut self,
+        of_process: Vec<Verdict>,
+        sites: Vec<Verdict>,
+        stacks: &Stacks,
+        suppressions: &Suppressions,
+    ) {
+        let mut shown = Vec::new();
+        for verdict in sites {
+            let pattern = match &verdict.scope {
+                Scope::Site(key) => {
+                    let frames: Vec<_> = stacks.get(key.stack).frames().collect();
+                    suppressions.matching(&frames)
+                }
+                Scope::Process => None,
+            };
+            match pattern {
+                Some(pattern) => self.suppressed.push((pattern.into(), verdict)),
+                None => shown.push(verdict),
             }
-            Scope::Process => None,
-        };
-        match pattern {
-            Some(pattern) => diagnosis.suppressed.push((pattern.into(), verdict)),
-            None => shown.push(verdict),
         }
-    }
-    for mut verdict in judged.verdicts {
-        // A suppressed site is not listed below.
-        if !shown.iter().any(|site| site.class == verdict.class) {
-            let next = &mut verdict.next;
-            next.retain(|line| !line.starts_with(advice::SITES_BELOW));
+        for mut verdict in of_process {
+            // A suppressed site is not listed below.
+            if !shown.iter().any(|site| site.class == verdict.class) {
+                verdict.next.retain(|advice| !advice.needs_sites());
+            }
+            self.verdicts.push(verdict);
         }
-        diagnosis.verdicts.push(verdict);
+        self.verdicts.extend(shown);
     }
-    diagnosis.verdicts.extend(shown);
 }
 
 impl Quality {

@@ -2,7 +2,7 @@
 //! event, which needs no statistics.
 
 use super::{
-    Evidence, Grade, Scope, Verdict,
+    Advice, Evidence, Grade, Scope, Verdict,
     detectors::rules,
     evidence::Amount,
     rule::{Finding, OfProcess},
@@ -40,7 +40,7 @@ pub(super) struct OutOfMemory<'a> {
 /// The finding of a rule, and the advice.
 pub(super) struct Found {
     pub(super) finding: Finding,
-    pub(super) next: Vec<String>,
+    pub(super) next: Vec<Advice>,
 }
 
 /// A verdict for each place and device at which a process ran out of device memory.
@@ -124,7 +124,7 @@ impl<'a> OutOfMemory<'a> {
     }
 
     /// With the evidence that all have, and `more`.
-    pub(super) fn found(&self, grade: Grade, more: Evidence, next: Vec<String>) -> Option<Found> {
+    pub(super) fn found(&self, grade: Grade, more: Evidence, next: Vec<Advice>) -> Option<Found> {
         let mut evidence = self.evidence.clone();
         // After the requester, and before the rest.
         evidence.insert(evidence.len().min(1), more);

@@ -2,7 +2,7 @@
 //! its own memory.
 
 use super::{
-    Class, Grade, Quality, Scope, Verdict, advice,
+    Advice, Class, Grade, Quality, Scope, Verdict, advice,
     detectors::{none, rules, undetermined},
     device,
     evidence::{Amount, Rate, Statement},
@@ -132,7 +132,7 @@ pub(super) fn judge(
     let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();
     let next = |class, on_device| {
         if !reliable {
-            vec![advice::lose_less()]
+            vec![Advice::LoseLess]
         } else if (n < 2 * MIN_POINTS || is_short) && class == Class::Undetermined {
             vec![advice::enough(quality)]
         } else {

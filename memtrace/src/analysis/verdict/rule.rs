@@ -3,7 +3,7 @@
 
 use super::{
     Class, Evidence, Grade,
-    advice::Advice,
+    advice::{Advice, Longer},
     device::OnDevice,
     growth::{Growing, Part},
     out_of_memory::{Found, OutOfMemory},
@@ -11,6 +11,7 @@ use super::{
     shape::Shape,
     site::{Grown, SiteFinding},
 };
+use crate::event::Layer;
 
 /// Description of a class.
 pub(super) struct Description {
@@ -20,9 +21,10 @@ pub(super) struct Description {
     pub(super) meaning: &'static str,
     /// The class it is most often mistaken for.
     pub(super) mistaken_for: Option<Class>,
-    /// What to try next for a process of this class; `PID` stands for its process id, `GIVE_BACK`
-    /// for the way its caching allocator of device memory gives memory back.
-    pub(super) next: &'static [&'static str],
+    /// What to try next for a process of this class.
+    pub(super) next: &'static [Advice],
+    /// Its caching allocator of device memory can give unused memory back.
+    pub(super) unused: bool,
     /// Settings that make the process's allocator give memory back help.
     pub(super) allocator: bool,
     /// Settings of the process's caching allocator of device memory help.
@@ -33,7 +35,7 @@ pub(super) struct Description {
     /// blame.
     pub(super) on_screen: usize,
     /// What to try next for a site of this class; `None`: a longer recording.
-    pub(super) next_of_site: Option<fn(&Advice) -> String>,
+    pub(super) next_of_site: Option<fn(Layer, Longer) -> Advice>,
 }
 
 /// Most of it left open.
@@ -42,6 +44,7 @@ pub(super) const DESCRIPTION: Description = Description {
     meaning: "",
     mistaken_for: None,
     next: &[],
+    unused: false,
     allocator: false,
     cache: false,
     longer: false,

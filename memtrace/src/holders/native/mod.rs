@@ -3,11 +3,8 @@
 //! here follows references.
 
 mod blocks;
-mod copied;
-mod copy;
 mod frames;
 mod glibc;
-mod inject;
 mod modules;
 mod roots;
 mod scan;
@@ -26,8 +23,6 @@ use crate::{
 use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
-pub(in crate::holders) use copied::Copied;
-pub(crate) use copied::{SUBCOMMAND, hold_copy};
 use glibc::find as find_in_glibc;
 pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;

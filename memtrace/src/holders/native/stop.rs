@@ -17,7 +17,6 @@ use crate::{
         tasks,
     },
 };
-use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     io,
@@ -65,8 +64,6 @@ pub(in crate::holders) enum StopError {
     Refused { pid: u32, source: io::Error },
     #[error("process {pid} has ended")]
     Ended { pid: u32 },
-    #[error("process {pid} cannot be copied: {why}")]
-    NotCopied { pid: u32, why: String },
     #[error("process {pid} did not stop within {} ms: try again", patience.as_millis())]
     TooSlow {
         pid: u32,
@@ -99,12 +96,11 @@ impl StopError {
 }
 
 /// A thread of a stopped process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(in crate::holders) struct Stopped {
     pub(in crate::holders) tid: u32,
     /// `None`: it waits in the kernel, for a disk or the like, and cannot be stopped. It runs no code of the program,
     /// though the kernel may still write the awaited data to the program's memory.
-    #[serde(with = "super::copied::words")]
     pub(in crate::holders) registers: Option<libc::user_regs_struct>,
     /// Its stack pointer, if known.
     pub(in crate::holders) sp: Option<u64>,

@@ -29,9 +29,6 @@ pub(super) trait Storage: Send {
     fn file(&self) -> &File;
 
     /// A lock has been taken: what is read from now on belongs together.
-    ///
-    /// # Errors
-    /// It cannot be read.
     fn begin(&mut self) -> io::Result<()>;
 
     /// Bytes.
@@ -41,30 +38,17 @@ pub(super) trait Storage: Send {
     fn length(&self) -> io::Result<u64>;
 
     /// Reads into `buffer`, less than that only at the end. Returns the bytes read.
-    ///
-    /// # Errors
-    /// It cannot be read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// # Errors
-    /// It cannot be written.
     fn write_at(&mut self, content: &[u8], offset: u64) -> io::Result<()>;
 
-    /// # Errors
-    /// It cannot be written.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 
     /// Makes all that was written since the last call durable: all of it, or nothing.
-    ///
-    /// # Errors
-    /// It cannot be written.
     fn commit(&mut self) -> io::Result<()>;
 }
 
 /// Opens a file that another user may have put there: neither a pipe nor a lease of its owner holds this up.
-///
-/// # Errors
-/// It cannot be opened.
 pub(super) fn open(path: &Path, flags: i32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK | flags);

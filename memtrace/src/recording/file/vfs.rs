@@ -30,9 +30,6 @@ thread_local! {
 }
 
 /// Opens a connection to the file.
-///
-/// # Errors
-/// SQLite refuses it.
 pub(in crate::recording) fn connect(
     storage: impl Storage + 'static,
     flags: OpenFlags,

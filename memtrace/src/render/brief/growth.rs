@@ -9,6 +9,7 @@ use crate::{
     escape::clean,
     frames::own_line,
     render::{
+        advice,
         diagnosis::too_short,
         diff,
         evidence::words,
@@ -84,20 +85,20 @@ fn finding_data(finding: &Finding) -> Value {
         "bytes_per_s": finding.rate(),
         "pids": pids.take(PROCESSES).collect::<Vec<_>>(),
         "processes": finding.processes.len(),
-        "lines": finding.lines.iter().map(line_data).collect::<Vec<_>>(),
+        "lines": finding.lines.iter().map(|of| line_data(of, verdict.tgid)).collect::<Vec<_>>(),
         "evidence": evidence.collect::<Vec<_>>(),
-        "next": verdict.next.iter().map(|text| clean(text)).collect::<Vec<_>>(),
+        "next": advice::all(verdict).iter().map(|text| clean(text)).collect::<Vec<_>>(),
     })
 }
 
-fn line_data(of: &Line) -> Value {
+fn line_data(of: &Line, tgid: u32) -> Value {
     json!({
         "allocated_by": of.allocates.map(frame),
         "kept_by": of.kept_by.map(kept),
         "bytes_per_s": of.bytes.round(),
         "blocks_per_s": of.blocks,
         "holes_bytes_per_s": of.holes.round(),
-        "next": of.next.first().map(|text| clean(text)),
+        "next": of.next.first().map(|next| clean(&advice::words(next, tgid))),
     })
 }
 
@@ -112,10 +113,6 @@ fn kept(of: &KeptBy) -> Value {
 }
 
 /// The sites that grow faster than in the baseline, the facts that differ, and the conclusion.
-///
-/// # Errors
-///
-/// Never: writing to memory does not fail.
 pub(crate) fn comparison(of: &Comparison) -> std::io::Result<Brief> {
     let mut head = diff::summary(of)?;
     let facts = of.fingerprint.iter().take(FACTS).map(|fact| {

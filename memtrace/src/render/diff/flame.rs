@@ -26,10 +26,6 @@ pub(crate) enum View {
 const PARTS: f64 = 1000.0;
 
 /// Draws one view as SVG. `false`: nothing grows on that side, so nothing was drawn.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn flamegraph(
     out: &mut impl Write,
     comparison: &Comparison,

@@ -12,10 +12,6 @@ use crate::{
 };
 
 /// Writes a comparison, with the first `top` sites.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn json(
     out: &mut impl Write,
     comparison: &Comparison,

@@ -30,10 +30,6 @@ const LONG_LIST: usize = 6;
 
 /// Writes a comparison, with the first `top` sites that grow more and as many that grow less. Libraries are
 /// folded unless `full`.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn text(
     out: &mut impl Write,
     comparison: &Comparison,
@@ -49,10 +45,6 @@ pub(crate) fn text(
 }
 
 /// The conclusion, its bounds and the workloads, line by line.
-///
-/// # Errors
-///
-/// Never: writing to memory does not fail.
 pub(crate) fn summary(comparison: &Comparison) -> io::Result<Vec<String>> {
     let text = Text {
         comparison,

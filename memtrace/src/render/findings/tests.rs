@@ -33,7 +33,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         grade: Grade::B,
         evidence: vec![],
         runner_up: None,
-        next: vec!["see the kept blocks".into()],
+        next: vec![Advice::CacheLess("see the kept blocks")],
         rate: Some(rate),
         blocks: Some(25.0),
         kept_by: None,
@@ -386,7 +386,7 @@ fn any_findings_fit_on_a_screen() {
     for _ in 0..50 {
         let class = Class::Undetermined;
         let mut more = verdict(class, Scope::Process, 1.0);
-        more.next = vec!["long ".repeat(100)];
+        more.next = vec![Advice::CacheLess("long ".repeat(100).leak())];
         found.verdicts.push(more);
     }
     let text = text(&found);

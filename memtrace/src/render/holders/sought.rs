@@ -15,9 +15,6 @@ const UNKNOWN: &str =
     "unknown: there is no live object or block, or no path to it held long enough";
 
 /// The answer to each question, as text.
-///
-/// # Errors
-/// The output cannot be written.
 pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Result<()> {
     if let Some(keepers) = &found.holders.keepers {
         table(keepers, out)?;
@@ -59,9 +56,6 @@ fn how<T>(found: &Found<T>) -> String {
             let stop = seconds(nanoseconds(found.longest_stop));
             format!("The process was stopped for {stop}, so all of this is from one moment.")
         }
-        AsOf::Copied => format!(
-            "All of this is from one moment: memtrace searched a copy, in {took}. The process was stopped for {stop:.1} ms at most."
-        ),
     }
 }
 

@@ -91,10 +91,6 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// Reads all of it.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn read(recording: &Recording) -> Result<Recorded, recording::Error> {
         let snapshot = recording.snapshot(At::Default)?;
         let machine = SystemSeries::read(recording)?;
@@ -112,19 +108,11 @@ impl Recorded {
 }
 
 /// Writes the page of a recording.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn html(out: &mut impl Write, recorded: &Recorded) -> Result<(), Error> {
     write(out, recorded, None)
 }
 
 /// Writes the page of a comparison; `new` is the recording that has the verdict.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn html_comparison(
     out: &mut impl Write,
     new: &Recorded,

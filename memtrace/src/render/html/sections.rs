@@ -14,7 +14,7 @@ use crate::{
     escape::clean,
     recording::{Fact, ProcessRow},
     render::{
-        device_table, diagnosis, evidence,
+        advice, device_table, diagnosis, evidence,
         findings::{self, EVIDENCE, Item, NEXT},
         incomplete, job, losses,
     },
@@ -86,14 +86,14 @@ pub(super) fn verdict(out: &mut impl Write, recorded: &Recorded) -> io::Result<(
             .collect();
         descriptions(out, "lines", &rows)?;
         let of_line = finding.lines.first().map_or(&[][..], |line| line.next);
-        let mut advice: Vec<String> = Vec::new();
+        let mut all: Vec<String> = Vec::new();
         for next in of_line.iter().chain(&finding.verdict.next) {
-            let next = clean(next);
-            if !advice.contains(&next) {
-                advice.push(next);
+            let next = clean(&advice::words(next, finding.verdict.tgid));
+            if !all.contains(&next) {
+                all.push(next);
             }
         }
-        titled(out, "What to do next", &advice)?;
+        titled(out, "What to do next", &all)?;
         let of_sites = found.verdicts.iter().filter(|of| {
             of.process == finding.verdict.process
                 && of.class == finding.verdict.class

@@ -24,10 +24,6 @@ const NAMED: usize = 3;
 
 /// Writes how the stacks of the allocations that pass `filter` ended, in which files, and how to
 /// improve them.
-///
-/// # Errors
-///
-/// When the output cannot be written.
 pub(crate) fn stack_health(
     out: &mut impl Write,
     snapshot: &Snapshot,

@@ -3,7 +3,7 @@
 use crate::analysis::{
     statistics::WARM_UP,
     verdict::{
-        Class, Grade,
+        Advice, Class, Grade,
         device::OnDevice,
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
@@ -19,7 +19,7 @@ pub(super) const CLASS: Description = Description {
     meaning: "memory that grew to a limit, or is approaching one",
     mistaken_for: Some(Class::Leak),
     longer: true,
-    next_of_site: Some(|advice| format!("to confirm the limit, {}", advice.longer())),
+    next_of_site: Some(|_, longer| Advice::ConfirmLimit(longer)),
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class, Grade,
+        Advice, Class, Grade,
         evidence::{Amount, Statement},
         process::Judging,
         rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
@@ -15,9 +15,9 @@ pub(super) const CLASS: Description = Description {
     name: "copy-on-write",
     meaning: "a forked child copies pages that it shared with its parent",
     next: &[
-        "in Python, call `gc.freeze()` before the fork, or use the `spawn` start method",
-        "in Python, keep shared data in arrays or memory maps, not in objects with reference counts",
-        "find what writes to memory from before the fork, and leave that memory read-only afterwards",
+        Advice::FreezeBeforeFork,
+        Advice::ShareArrays,
+        Advice::LeaveReadOnly,
     ],
     ..DESCRIPTION
 };

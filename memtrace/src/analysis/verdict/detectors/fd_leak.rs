@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class,
+        Advice, Class,
         evidence::Statement,
         process::counted,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
@@ -13,9 +13,7 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "fd-leak",
     meaning: "file descriptors are opened and never closed",
-    next: &[
-        "list them with `ls -l /proc/PID/fd`; find who opens them with `strace -f -e trace=desc -p PID`",
-    ],
+    next: &[Advice::ListDescriptors],
     ..DESCRIPTION
 };
 

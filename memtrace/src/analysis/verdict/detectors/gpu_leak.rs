@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Place,
     verdict::{
-        Class,
+        Advice, Class,
         device::OnDevice,
         rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
     },
@@ -12,8 +12,8 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "gpu-leak",
     meaning: "GPU memory that is never freed",
-    next: &["look at the sites below in the GPU layers"],
-    next_of_site: Some(|_| super::leak::WHO_KEEPS.into()),
+    next: &[Advice::LookAtDeviceSites],
+    next_of_site: Some(|_, _| Advice::FindKeeper),
     ..DESCRIPTION
 };
 

@@ -2,7 +2,7 @@
 //! other processes hold it, or the process uses it all.
 
 use crate::analysis::verdict::{
-    Class, Grade,
+    Advice, Class, Grade,
     evidence::{Amount, Statement},
     out_of_memory::OutOfMemory,
     rule::{DESCRIPTION, Description, OfProcess, Rule},
@@ -82,7 +82,7 @@ pub(super) const IMPOSSIBLE: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
     evidence: "the request is larger than the device",
     find: OfProcess::Failed(|about| {
-        let next = vec!["check the shapes and types that give the size of this request".to_owned()];
+        let next = vec![Advice::CheckRequest];
         (about.requested() > about.capacity?)
             .then(|| about.found(Grade::B, TOO_LARGE.with([]), next))
             .flatten()
@@ -108,7 +108,7 @@ pub(super) const HELD_BY_OTHERS: Rule<OfProcess> = Rule {
     find: OfProcess::Failed(|about| {
         let left = about.left?;
         let evidence = ELSEWHERE.with([("left", Amount::Bytes(left))]);
-        let next = vec!["`nvidia-smi` shows which processes hold memory on the GPU".to_owned()];
+        let next = vec![Advice::ListDeviceProcesses];
         (left >= about.requested())
             .then(|| about.found(Grade::C, evidence, next))
             .flatten()
@@ -140,19 +140,13 @@ pub(super) const DEVICE_FULL: Rule<OfProcess> = Rule {
             Some(_) => Grade::B,
             None => Grade::C,
         };
-        let next = vec![
-            "free memory that the lines above hold, or use less: smaller batches, no gradients in evaluation, checkpointing".to_owned(),
-            "`nvidia-smi` shows whether other processes hold memory on the GPU".to_owned(),
-        ];
+        let next = vec![Advice::FreeDeviceMemory, Advice::LookForDeviceProcesses];
         about.found(grade, FULL.with([]), next)
     }),
 };
 
-fn in_one_piece(about: &OutOfMemory) -> Vec<String> {
+fn in_one_piece(about: &OutOfMemory) -> Vec<Advice> {
     let settings = about.allocator.against_fragmentation.iter();
-    let sizes = "make sizes vary less: pad batches to the same length";
-    settings
-        .chain([&sizes])
-        .map(|next| (*next).to_owned())
-        .collect()
+    let settings = settings.map(|setting| Advice::AgainstFragmentation(setting));
+    settings.chain([Advice::UseLikeSizes]).collect()
 }

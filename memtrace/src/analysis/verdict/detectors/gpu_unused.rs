@@ -11,7 +11,7 @@ use crate::analysis::verdict::{
 pub(super) const CLASS: Description = Description {
     name: "gpu-unused",
     meaning: "GPU memory that is cached for reuse and currently unused (not a leak)",
-    next: &["GIVE_BACK gives it back, which helps other processes on the GPU but not this one"],
+    unused: true,
     on_screen: 1,
     ..DESCRIPTION
 };

@@ -1,7 +1,7 @@
 //! The kernel or a driver grows, no process does.
 
 use crate::analysis::verdict::{
-    Class,
+    Advice, Class,
     evidence::Statement,
     rule::{DESCRIPTION, Description, OfProcess, Rule},
 };
@@ -9,7 +9,7 @@ use crate::analysis::verdict::{
 pub(super) const CLASS: Description = Description {
     name: "kernel",
     meaning: "memory of the kernel or a driver grows, but no process does",
-    next: &["run `slabtop -o`, and check whether the memory stays after the process exits"],
+    next: &[Advice::RunSlabtop],
     ..DESCRIPTION
 };
 

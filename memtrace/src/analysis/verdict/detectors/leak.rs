@@ -3,6 +3,7 @@
 use crate::{
     analysis::verdict::{
         Class, Grade,
+        advice::Advice,
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
@@ -15,36 +16,13 @@ pub(super) const CLASS: Description = Description {
     name: "leak",
     meaning: "memory that is never freed",
     mistaken_for: Some(Class::Cache),
-    next: &["look at the sites below, the fastest growing first"],
-    next_of_site: Some(|advice| match advice.layer {
-        Layer::Python => EACH_OBJECT.into(),
-        _ => WHO_KEEPS.into(),
+    next: &[Advice::LookAtSites],
+    next_of_site: Some(|layer, _| match layer {
+        Layer::Python => Advice::RecordObjects,
+        _ => Advice::FindKeeper,
     }),
     ..DESCRIPTION
 };
-
-/// Advice for a leak's site.
-pub(in super::super) const WHO_KEEPS: &str =
-    "find what still references these blocks, and where they should be freed";
-
-/// The same if they were not searched for.
-pub(in super::super) const NOT_SEARCHED: &str = "attach while it runs, `memtrace record -p PID …`: its memory is then searched for what keeps these blocks";
-
-/// The same for Python's arenas.
-pub(in super::super) const EACH_OBJECT: &str =
-    "to see each object, launch it with `memtrace record --python-objects -- COMMAND`";
-
-/// The same if the container that keeps the blocks is known.
-pub(in super::super) const LIMIT: &str =
-    "limit the size of that container, or remove entries that are no longer needed";
-
-/// The same if nothing points to them.
-pub(in super::super) const FREE: &str =
-    "free these blocks before the last pointer to them is overwritten or goes out of scope";
-
-/// The same if only a cycle keeps them.
-pub(in super::super) const BREAK_CYCLE: &str =
-    "break the cycle, for example with a weak reference, or ensure that gc.collect() runs";
 
 /// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class, Grade,
+        Advice, Class, Grade,
         evidence::{Amount, Statement},
         growth::{Part, grade_of},
         rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
@@ -15,10 +15,7 @@ pub(super) const CLASS: Description = Description {
     name: "madv-free",
     meaning: "lazily freed memory: the kernel reclaims it under memory pressure",
     mistaken_for: Some(Class::Retention),
-    next: &[
-        "nothing to fix: the kernel reclaims these pages under memory pressure",
-        "to make RSS drop at once: jemalloc MALLOC_CONF=muzzy_decay_ms:0, Go GODEBUG=madvdontneed=1",
-    ],
+    next: &[Advice::LazilyFreed, Advice::FreeAtOnce],
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class,
+        Advice, Class,
         evidence::{Amount, Statement},
         process::counted,
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
@@ -14,13 +14,8 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "mapping-leak",
     meaning: "address space that is mapped and never unmapped",
-    next: &["look at the sites below; count mappings with `wc -l /proc/PID/maps`"],
-    next_of_site: Some(|advice| {
-        format!(
-            "list the mappings with `sort /proc/{}/maps`; `/proc/sys/vm/max_map_count` has the limit",
-            advice.tgid
-        )
-    }),
+    next: &[Advice::LookAtMappings],
+    next_of_site: Some(|_, _| Advice::ListMappings),
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class,
+        Advice, Class,
         evidence::Statement,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
     },
@@ -12,10 +12,7 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "page-cache",
     meaning: "resident pages of mapped files",
-    next: &[
-        "nothing to fix: the kernel reclaims clean file pages under memory pressure",
-        "to keep it small, call madvise(MADV_DONTNEED) or posix_fadvise(POSIX_FADV_DONTNEED) behind the reader",
-    ],
+    next: &[Advice::CleanPages, Advice::DropBehindReader],
     ..DESCRIPTION
 };
 

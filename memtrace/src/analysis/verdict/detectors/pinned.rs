@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::{Figure, Place},
     verdict::{
-        Class,
+        Advice, Class,
         evidence::Statement,
         growth::Growing,
         process::steady,
@@ -16,12 +16,8 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "pinned",
     meaning: "page-locked host memory of a GPU runtime",
-    next: &[
-        "use fewer or smaller page-locked buffers (pin_memory=False), and empty the runtime's cache of them",
-    ],
-    next_of_site: Some(|_| {
-        "keep fewer such buffers alive at once: the runtime caches freed ones for reuse".into()
-    }),
+    next: &[Advice::PinFewer],
+    next_of_site: Some(|_, _| Advice::KeepFewerPinned),
     ..DESCRIPTION
 };
 

@@ -2,7 +2,7 @@
 
 use crate::analysis::{
     verdict::{
-        Class, Grade,
+        Advice, Class, Grade,
         evidence::{Amount, Statement},
         process::{Judging, NOT_ITS_OWN},
         rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
@@ -13,7 +13,7 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "pressure",
     meaning: "other processes are using up the machine's memory",
-    next: &["find which other processes grow: `ps aux --sort=-rss | head`"],
+    next: &[Advice::FindOthers],
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class,
+        Advice, Class,
         evidence::Statement,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
     },
@@ -13,9 +13,7 @@ pub(super) const CLASS: Description = Description {
     name: "shmem",
     meaning: "shared memory grows",
     mistaken_for: Some(Class::Pinned),
-    next: &[
-        "check `ls -l /dev/shm`, `ipcs -m`, and open descriptors of deleted files: `ls -l /proc/PID/fd | grep deleted`",
-    ],
+    next: &[Advice::ListShared],
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class,
+        Advice, Class,
         evidence::Statement,
         growth::{Part, grade_of},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
@@ -15,10 +15,7 @@ pub(super) const CLASS: Description = Description {
     name: "thp",
     meaning: "huge pages that hold little data",
     mistaken_for: Some(Class::Retention),
-    next: &[
-        "turn huge pages off for the process with prctl(PR_SET_THP_DISABLE), or for the machine with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
-        "glibc: GLIBC_TUNABLES=glibc.malloc.hugetlb=0; jemalloc: MALLOC_CONF=thp:never",
-    ],
+    next: &[Advice::DisableHugePages, Advice::SetHugePagesOfAllocator],
     ..DESCRIPTION
 };
 

@@ -3,7 +3,7 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Class, Grade,
+        Advice, Class, Grade,
         evidence::{Amount, Statement},
         process::{COUNT_FLOOR, counted},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
@@ -14,10 +14,7 @@ use crate::analysis::{
 pub(super) const CLASS: Description = Description {
     name: "thread-churn",
     meaning: "threads are created and destroyed again and again",
-    next: &[
-        "use a thread pool: a server that starts a thread for each request causes this",
-        "with OpenMP or MKL, set OMP_NUM_THREADS and MKL_NUM_THREADS to the same value, so that they keep one pool",
-    ],
+    next: &[Advice::UseThreadPool, Advice::KeepOneThreadPool],
     ..DESCRIPTION
 };
 

@@ -1,6 +1,5 @@
 //! Real processes that print the addresses of their memory.
 
-mod copy;
 pub(super) mod fixture;
 mod fuzz;
 mod heap;

@@ -41,10 +41,6 @@ pub(crate) struct Course {
 
 impl Course {
     /// Reads it.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read or is damaged.
     pub(crate) fn read(
         recording: &Recording,
         snapshot: &Snapshot,

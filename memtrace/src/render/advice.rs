@@ -1,0 +1,149 @@
+//! Advice in words.
+
+use crate::analysis::verdict::{Advice, Longer, Verdict};
+
+/// All of a verdict's.
+pub(super) fn all(verdict: &Verdict) -> Vec<String> {
+    let advice = verdict.next.iter();
+    advice.map(|of| words(of, verdict.tgid)).collect()
+}
+
+/// The words for process `tgid`.
+pub(super) fn words(advice: &Advice, tgid: u32) -> String {
+    let text = match advice {
+        Advice::RecordLonger(longer) => return self::longer(longer),
+        Advice::ConfirmLimit(longer) => {
+            return format!("to confirm the limit, {}", self::longer(longer));
+        }
+        Advice::RecordIntervals { points, seconds } => {
+            return format!(
+                "record at least {points:.0} intervals: `memtrace record -d {seconds:.0}s …`, or use shorter ones (`--interval 100ms`)"
+            );
+        }
+        Advice::OutliveIntervals { seconds } => {
+            return format!(
+                "record longer: `memtrace record -d {seconds:.0}s …`; for a program that ends sooner, use shorter intervals (`--interval 50ms`)"
+            );
+        }
+        Advice::LoseLess => {
+            "avoid losses: `memtrace record --ring-buffer 512m …`, or attach after start-up"
+        }
+        Advice::RecordHeap => {
+            "malloc was not recorded: record without `--no-heap` to find the line"
+        }
+        Advice::LookAtSites => "look at the sites below, the fastest growing first",
+        Advice::FindKeeper => {
+            "find what still references these blocks, and where they should be freed"
+        }
+        Advice::Attach => {
+            "attach while it runs, `memtrace record -p PID …`: its memory is then searched for what keeps these blocks"
+        }
+        Advice::RecordObjects => {
+            "to see each object, launch it with `memtrace record --python-objects -- COMMAND`"
+        }
+        Advice::LimitContainer => {
+            "limit the size of that container, or remove entries that are no longer needed"
+        }
+        Advice::BreakCycle => {
+            "break the cycle, for example with a weak reference, or ensure that gc.collect() runs"
+        }
+        Advice::FreeInTime => {
+            "free these blocks before the last pointer to them is overwritten or goes out of scope"
+        }
+        Advice::LookAtMappings => {
+            return format!(
+                "look at the sites below; count mappings with `wc -l /proc/{tgid}/maps`"
+            );
+        }
+        Advice::ListMappings => {
+            return format!(
+                "list the mappings with `sort /proc/{tgid}/maps`; `/proc/sys/vm/max_map_count` has the limit"
+            );
+        }
+        Advice::LookAtDeviceSites => "look at the sites below in the GPU layers",
+        Advice::GiveUnusedBack(way) => {
+            return format!(
+                "{way} gives it back, which helps other processes on the GPU but not this one"
+            );
+        }
+        Advice::CacheLess(text) | Advice::AgainstFragmentation(text) => text,
+        Advice::CheckRequest => "check the shapes and types that give the size of this request",
+        Advice::ListDeviceProcesses => "`nvidia-smi` shows which processes hold memory on the GPU",
+        Advice::LookForDeviceProcesses => {
+            "`nvidia-smi` shows whether other processes hold memory on the GPU"
+        }
+        Advice::FreeDeviceMemory => {
+            "free memory that the lines above hold, or use less: smaller batches, no gradients in evaluation, checkpointing"
+        }
+        Advice::UseLikeSizes => "make sizes vary less: pad batches to the same length",
+        Advice::PinFewer => {
+            "use fewer or smaller page-locked buffers (pin_memory=False), and empty the runtime's cache of them"
+        }
+        Advice::KeepFewerPinned => {
+            "keep fewer such buffers alive at once: the runtime caches freed ones for reuse"
+        }
+        Advice::FindAllocator => {
+            return format!(
+                "find out which allocator the process uses (`memtrace probes -p {tgid}`), and how to make it give memory back"
+            );
+        }
+        Advice::ReadManual(name) => {
+            return format!("see the manual of {name} for how to give memory back");
+        }
+        Advice::SetAllocator { name, setting } => return format!("{name}: {setting}"),
+        Advice::SetCache(cache) => return format!("{}: {}", cache.name, cache.setting),
+        Advice::FreezeBeforeFork => {
+            "in Python, call `gc.freeze()` before the fork, or use the `spawn` start method"
+        }
+        Advice::ShareArrays => {
+            "in Python, keep shared data in arrays or memory maps, not in objects with reference counts"
+        }
+        Advice::LeaveReadOnly => {
+            "find what writes to memory from before the fork, and leave that memory read-only afterwards"
+        }
+        Advice::ListDescriptors => {
+            return format!(
+                "list them with `ls -l /proc/{tgid}/fd`; find who opens them with `strace -f -e trace=desc -p {tgid}`"
+            );
+        }
+        Advice::RunSlabtop => {
+            "run `slabtop -o`, and check whether the memory stays after the process exits"
+        }
+        Advice::LazilyFreed => {
+            "nothing to fix: the kernel reclaims these pages under memory pressure"
+        }
+        Advice::FreeAtOnce => {
+            "to make RSS drop at once: jemalloc MALLOC_CONF=muzzy_decay_ms:0, Go GODEBUG=madvdontneed=1"
+        }
+        Advice::CleanPages => {
+            "nothing to fix: the kernel reclaims clean file pages under memory pressure"
+        }
+        Advice::DropBehindReader => {
+            "to keep it small, call madvise(MADV_DONTNEED) or posix_fadvise(POSIX_FADV_DONTNEED) behind the reader"
+        }
+        Advice::FindOthers => "find which other processes grow: `ps aux --sort=-rss | head`",
+        Advice::ListShared => {
+            return format!(
+                "check `ls -l /dev/shm`, `ipcs -m`, and open descriptors of deleted files: `ls -l /proc/{tgid}/fd | grep deleted`"
+            );
+        }
+        Advice::DisableHugePages => {
+            "turn huge pages off for the process with prctl(PR_SET_THP_DISABLE), or for the machine with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"
+        }
+        Advice::SetHugePagesOfAllocator => {
+            "glibc: GLIBC_TUNABLES=glibc.malloc.hugetlb=0; jemalloc: MALLOC_CONF=thp:never"
+        }
+        Advice::UseThreadPool => {
+            "use a thread pool: a server that starts a thread for each request causes this"
+        }
+        Advice::KeepOneThreadPool => {
+            "with OpenMP or MKL, set OMP_NUM_THREADS and MKL_NUM_THREADS to the same value, so that they keep one pool"
+        }
+    };
+    text.to_owned()
+}
+
+fn longer(longer: &Longer) -> String {
+    let Longer { times, seconds } = longer;
+    format!("record {times:.0} times as long: `memtrace record -d {seconds:.0}s …`")
+}
