@@ -122,7 +122,7 @@ impl Syscall {
     };
 }
 
-/// What the thread's process is. True as long as [`changes`] has the same value.
+/// Cached process facts; valid while [`changes`] has the same value.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Known {

@@ -9,7 +9,7 @@ use memtrace_tests::{
 };
 
 const COUNT: u64 = 30;
-/// Kept of a command line (docs/recording.md).
+/// Kept of a command line (docs/reference/recording.md).
 const KEPT: u64 = 8;
 
 /// Sums over the heaps of all children: blocks and bytes allocated, blocks freed, bytes and blocks kept, bytes

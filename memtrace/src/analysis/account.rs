@@ -1,5 +1,5 @@
-//! Where a process's growth went: tables whose rows add up to it. Growth that no row can be shown
-//! to explain is *unattributed*, never left out.
+//! Where a process's growth went: tables whose rows add up to it. Growth no row accounts for
+//! is *unattributed*, never left out.
 
 use std::borrow::Cow;
 

@@ -1,6 +1,6 @@
 //! Meaning of a recording's figures: series over time, statistics, and the verdicts drawn from
 //! them. Pure: reads a [`crate::recording::Recording`] and nothing else, prints nothing.
-//! `docs/verdicts.md` has the rules and the reasons for them.
+//! `docs/reference/verdict-rules.md` has the rules and the reasons for them.
 
 pub(crate) mod account;
 pub(crate) mod courses;

@@ -116,7 +116,7 @@ pub(super) struct Session {
     program: OwnedFd,
     /// Where functions find the blocks that they give next, by the functions' numbers.
     thread_caches: OwnedFd,
-    /// The numbers of those that were published. Not again: the kernel side takes back one that has misled it.
+    /// The numbers of those that were published. Never republished: the kernel side may have revoked one.
     published: HashSet<u32>,
 }
 

@@ -54,10 +54,12 @@ fn refusals(line: &str, mention: bool) -> Vec<String> {
     commands(line).into_iter().filter_map(refusal).collect()
 }
 
-/// Pages for users, with their text.
+/// Pages of the documentation, with their text.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let docs = fs::read_dir(root.join("docs")).unwrap();
+    let folders = ["docs", "docs/reference", "docs/design"];
+    let docs = folders.map(|name| fs::read_dir(root.join(name)).unwrap());
+    let docs = docs.into_iter().flatten();
     let docs = docs.map(|entry| entry.unwrap().path());
     let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root.join(name));
     let pages = docs.chain(others);

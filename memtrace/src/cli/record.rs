@@ -70,15 +70,20 @@ pub(crate) struct RecordArgs {
     /// keeps running, and memtrace waits for it: SIGTERM to memtrace is passed on to the command and so ends both
     #[arg(short, long, value_parser = units::parse_duration)]
     duration: Option<Duration>,
-    /// Begin late, and run without a probe until then: after a time such as `30s`; when the processes and their
-    /// descendants together have more resident memory than a size (`'rss>2G'`, quoted for the shell) or than a share of
-    /// the memory that they may use (`'rss>80%'`: of the lowest limit of their control groups, or else of the machine);
-    /// when their resident memory has been `growing` for 30 s (by 8 MiB or more, and in 5 of the 6 steps of 5 s); at the
-    /// first call of a function (`train_step`, `ns::Trainer::step`, Python's `Trainer.step`); when a call is at a line of
-    /// a Python program, or past it in the same function (`train.py:120`); or when memtrace gets `SIGUSR1`. Calls of
-    /// native functions are counted, stacks of Python are looked at every 50 ms: a shorter call may be missed. Chosen processes that do not run yet are waited for. `--duration` counts from then
-    /// on. A launched command is then attached to; if it ends before, nothing is recorded
-    #[arg(long, visible_alias = "when", value_name = "TIME|CONDITION")]
+    /// Start recording when a condition is met (docs/containers.md has the details):
+    ///   30s            after a time
+    ///   'rss>2G'       the processes and their descendants have more resident memory
+    ///   'rss>80%'      the same, as a share of their memory limit or the machine's memory
+    ///   growing        their resident memory has risen for 30 s
+    ///   train_step     the first call of a function: ns::Trainer::step, Python's Trainer.step
+    ///   train.py:120   a call is at a line of a Python program, or past it in the same function
+    ///   SIGUSR1        memtrace gets this signal
+    #[arg(
+        long,
+        visible_alias = "when",
+        value_name = "TIME|CONDITION",
+        verbatim_doc_comment
+    )]
     start_after: Option<StartAfter>,
     /// How often changes are written, such as 1s (at least 10ms); `auto`: every 100 ms at first, less
     /// often as the recording grows, so that it has at most 1,000 intervals

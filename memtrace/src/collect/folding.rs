@@ -1,5 +1,5 @@
 //! Decides which ended processes are folded: there may be so many short-lived ones that memory and
-//! file would grow with every process that ever lived. See `docs/recording.md`.
+//! file would grow with every process that ever lived. See `docs/reference/recording.md`.
 
 use std::collections::HashMap;
 

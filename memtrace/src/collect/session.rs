@@ -101,7 +101,7 @@ pub(crate) enum SessionError {
     Collect(#[from] CollectError),
     #[error(transparent)]
     Recording(#[from] recording::Error),
-    #[error("nothing was recorded: the moment of `--start-after` never came")]
+    #[error("nothing was recorded: the `--start-after` condition was never met")]
     NotBegun,
     #[error("cannot {what}: {source}")]
     System {

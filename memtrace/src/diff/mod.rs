@@ -2,7 +2,7 @@
 //!
 //! Sites are matched across builds, addresses and install prefixes ([`matching`]), growth is
 //! compared as slopes with intervals ([`growth`]), and the known facts of both machines are ranked
-//! by their relation to growth ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/diff.md`
+//! by their relation to growth ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/reference/diff.md`
 //! explains the claims of a comparison.
 
 mod fingerprint;

@@ -1,5 +1,5 @@
 //! The ways in which sampled blocks are held: paths of the same shape are one way, and the growing
-//! container is where they part.
+//! container is where they diverge.
 
 use super::{
     graph::{Graph, NodeId},
@@ -425,13 +425,13 @@ fn common(paths: &[Vec<Named>]) -> usize {
     first.iter().rposition(is_common).unwrap_or(0)
 }
 
-/// The container that grows: the one in which the paths part, or the first below it that grows.
+/// The container that grows: the one at which the paths diverge, or the first below it that grows.
 fn container(path: &[Named], common: usize) -> Option<usize> {
     let grows = |named: &Named| named.step.growth_per_s.is_some_and(|growth| growth > 0.0);
     let has_length = |named: &Named| named.step.length.is_some();
     let growing = (common..path.len()).find(|&index| grows(&path[index]));
     let known = growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])));
-    // A block has no known length: it is a container if the paths of several blocks part in it.
+    // A block has no known length: it is a container if the paths of several blocks diverge at it.
     let parts = common + 1 < path.len() && path[common].step.kind == StepKind::Block;
     // Nodes of a linked list are alike: the first one stands for it.
     let is_first = |&index: &usize| index == 0 || !path[index].is_like(&path[index - 1]);

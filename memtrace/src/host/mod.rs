@@ -3,7 +3,7 @@
 //!
 //! Everything comes from `/proc`, `/sys` and files; nothing is executed and no network is used. By
 //! allow-list: facts not named here are not read, except the names of other variables and hashes of
-//! their values. `docs/fingerprint.md` lists the fields.
+//! their values. `docs/reference/fingerprint.md` lists the fields.
 
 pub(crate) mod cgroup;
 mod environment;

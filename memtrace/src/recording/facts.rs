@@ -6,7 +6,7 @@ use rusqlite::params;
 use super::{Error, Recording, Writer, series};
 use crate::ledger::ProcessId;
 
-/// One thing that may explain why a program behaves differently elsewhere. `docs/fingerprint.md`
+/// One thing that may explain why a program behaves differently elsewhere. `docs/reference/fingerprint.md`
 /// lists the fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fact {

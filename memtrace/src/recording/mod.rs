@@ -1,6 +1,6 @@
 //! The recording: one SQLite file, written once an interval, read by every other command. Knows
 //! neither aya nor tokio, and counts nothing itself: it stores and returns the ledger's figures.
-//! `docs/recording.md` has the tables.
+//! `docs/reference/recording.md` has the tables.
 
 pub(crate) mod budget;
 mod compat;

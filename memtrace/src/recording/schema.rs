@@ -1,4 +1,4 @@
-//! The tables of a recording and their version. `docs/recording.md` describes
+//! The tables of a recording and their version. `docs/reference/recording.md` describes
 //! them for readers; a change here is a new [`VERSION`], a line there and a recording of it in
 //! `tests/schemas/`.
 

@@ -15,7 +15,7 @@ use std::{
     process::Command,
 };
 
-/// Preloaded libraries (docs/probes.md has the instructions probed in them), and their packages.
+/// Preloaded libraries (`memtrace probes --file` prints the instructions probed in them), and their packages.
 const PRELOADED: [[&str; 3]; 3] = [
     ["jemalloc", "libjemalloc.so.2", "libjemalloc2"],
     [

@@ -6,7 +6,7 @@ use super::{bootstrap, mann_kendall, mean, median, median_deviation, slope, thei
 
 /// Blocks that a series is averaged into. Ten are the fewest with which the significance test keeps
 /// its level; more show more of the shape but are less independent (measurements are in
-/// `docs/verdicts.md`).
+/// `docs/reference/verdict-rules.md`).
 pub(super) const BLOCKS: usize = 12;
 
 /// Points (after the start of the program) that a trend takes: two a block of ten.

@@ -1,4 +1,5 @@
-//! Compares the tables of classes in `docs/verdicts.md` with the rules.
+//! Compares the documents on verdicts with the rules: the tables in `docs/reference/verdict-rules.md`, and the classes in
+//! `docs/verdicts.md`.
 
 use super::{
     Class,
@@ -6,7 +7,8 @@ use super::{
     rule::Question,
 };
 
-const DOCUMENT: &str = include_str!("../../../../docs/verdicts.md");
+const DOCUMENT: &str = include_str!("../../../../docs/reference/verdict-rules.md");
+const FOR_USERS: &str = include_str!("../../../../docs/verdicts.md");
 
 /// Both tables, as they stand in the document: of a process, and of a site.
 fn tables() -> [String; 2] {
@@ -40,8 +42,16 @@ fn the_document_has_the_rules_as_they_are() {
     for table in tables() {
         assert!(
             DOCUMENT.contains(&table),
-            "docs/verdicts.md does not contain this table; put it there:\n\n{table}"
+            "docs/reference/verdict-rules.md does not contain this table; put it there:\n\n{table}"
         );
+    }
+}
+
+#[test]
+fn users_read_what_to_do_about_each_class() {
+    for class in Class::ALL {
+        let row = format!("\n| `{}` | ", class.name());
+        assert!(FOR_USERS.contains(&row), "docs/verdicts.md lacks{row}");
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Rule<F> {
     /// The evidence it needs, for the documentation.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "a unit test compares docs/verdicts.md with it")
+        expect(dead_code, reason = "a unit test compares the document with it")
     )]
     pub(super) evidence: &'static str,
     pub(super) find: F,
@@ -68,7 +68,7 @@ pub(super) struct Rule<F> {
 pub(super) struct Question<F: 'static> {
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "a unit test compares docs/verdicts.md with it")
+        expect(dead_code, reason = "a unit test compares the document with it")
     )]
     pub(super) asks: &'static str,
     pub(super) rules: &'static [Rule<F>],

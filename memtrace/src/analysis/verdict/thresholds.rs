@@ -1,5 +1,5 @@
 //! Thresholds that several detectors share; each has its own in its file. The measurements are in
-//! `docs/verdicts.md`.
+//! `docs/reference/verdict-rules.md`.
 
 /// Growth below this share of the level is not material: allocators and page tables drift by it.
 pub(super) const OF_LEVEL: f64 = 0.02;

@@ -12,7 +12,7 @@ use crate::arch::site::{ARGUMENTS, Cost, Forward, Places, ProbeSite, Reads, Why}
 
 /// Number of instructions examined, from the first on. Nobody can see an effect of those before the
 /// site, so the limit only ends the search; the furthest site that was found is the 14th instruction
-/// (docs/probes.md).
+/// (docs/reference/probes.md).
 const REACH: usize = 16;
 
 /// The longest instruction, bytes.

@@ -1,5 +1,6 @@
 //! The classes of verdicts, and the order in which their rules are applied. Each class has a file
-//! here with its thresholds, its evidence, its advice and its lines in `docs/verdicts.md`.
+//! here with its thresholds, its evidence, its advice and its lines in
+//! `docs/reference/verdict-rules.md`.
 
 mod cache;
 mod copy_on_write;
