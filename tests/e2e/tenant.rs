@@ -219,7 +219,9 @@ fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
 fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
     let bench = Bench::new();
     let [layer, overlay] = ["layer", "overlay"].map(|name| bench.path(name));
-    [&layer, &overlay].map(|folder| fs::create_dir(folder).expect("a folder"));
+    for folder in [&layer, &overlay] {
+        fs::create_dir(folder).expect("a folder");
+    }
     let mut server = Command::new(targets::program("unanswering.c"));
     server.arg(&layer).args(["0", "reads"]).arg(&overlay);
     let server = Running::start(&mut server);
