@@ -188,14 +188,10 @@ impl Holder {
     }
 }
 
-/// Waits until no thread of a process executes another program; false: one does not finish.
+/// Waits until a process does not execute another program; false: it does not finish.
 fn has_executed(tgid: u32) -> bool {
     let begun = Instant::now();
-    let executes = || {
-        let threads = tasks::threads(tgid).unwrap_or_default();
-        threads.into_iter().any(tasks::is_executing)
-    };
-    while executes() {
+    while tasks::is_executing(tgid) {
         if begun.elapsed() >= TO_EXECUTE {
             return false;
         }

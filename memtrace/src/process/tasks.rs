@@ -50,11 +50,15 @@ pub(crate) fn blocked_at(tid: u32) -> Option<u64> {
     u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
 }
 
-/// Whether a thread is executing another program (execve(2)). Until that is done, ptrace(2) waits.
-pub(crate) fn is_executing(tid: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{tid}/syscall")).unwrap_or_default();
-    let number = text.split(' ').next().and_then(|word| word.parse().ok());
-    matches!(number, Some(libc::SYS_execve | libc::SYS_execveat))
+/// Whether a process is executing another program (execve(2)). Until that is done, whoever would trace one of its threads
+/// waits.
+pub(crate) fn is_executing(tgid: u32) -> bool {
+    let number = |tid: u32| {
+        let text = fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    let executes = |tid| matches!(number(tid), Some(libc::SYS_execve | libc::SYS_execveat));
+    threads(tgid).unwrap_or_default().into_iter().any(executes)
 }
 
 /// Whether a thread is in the kernel and hears nothing, as one that waits for a disk.

@@ -243,7 +243,14 @@ impl Threads {
             Self::Held(threads) => threads.iter().map(with).collect(),
             Self::Running(pid) => {
                 let tids = tasks::threads(*pid).unwrap_or_default();
-                let visit = || tids.iter().map(|&tid| one(tid, &with)).collect();
+                let executes = tasks::is_executing(*pid);
+                let visit = || match executes {
+                    true => tids
+                        .iter()
+                        .map(|&tid| with(&Stopped::new(tid, None)))
+                        .collect(),
+                    false => tids.iter().map(|&tid| one(tid, &with)).collect(),
+                };
                 // A thread that ends releases everything it traces.
                 thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_default()
             }
@@ -254,6 +261,7 @@ impl Threads {
     pub(super) fn with<T: Send>(&self, tid: u32, with: impl Fn(&Stopped) -> T + Sync) -> Option<T> {
         match self {
             Self::Held(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
+            Self::Running(pid) if tasks::is_executing(*pid) => Some(with(&Stopped::new(tid, None))),
             Self::Running(_) => thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok(),
         }
     }
@@ -426,7 +434,7 @@ impl Tracees {
 
     /// Stops a thread by itself, if it can be stopped.
     pub(super) fn stop_one(&mut self, tid: u32) {
-        if !tasks::is_executing(tid) && ptrace::seize_alone(tid).is_ok() {
+        if ptrace::seize_alone(tid).is_ok() {
             self.interrupt(&[tid]);
             self.wait(PATIENCE_WITH_ONE);
         }
