@@ -64,6 +64,7 @@ fn close<T>(links: T) {
 impl Removal {
     /// Has links closed.
     pub(crate) fn add(&self, links: Vec<Link>) {
+        let added = links.len();
         let mut queue = self.0.lock();
         queue.links.extend(links);
         let wanted = queue.links.len().saturating_sub(queue.idle);
@@ -76,7 +77,7 @@ impl Removal {
             queue.threads += 1;
         }
         drop(queue);
-        self.0.changed.notify_one();
+        (0..added).for_each(|_| self.0.changed.notify_one());
     }
 
     /// The links that are not yet being closed, once all others are closed: the kernel leaves breakpoints behind if its
@@ -107,10 +108,6 @@ impl Shared {
         let mut queue = self.lock();
         while !queue.has_ended {
             if let Some(link) = queue.links.pop_front() {
-                // Who adds links wakes one thread: a forked child may wait for it.
-                if queue.idle > 0 && !queue.links.is_empty() {
-                    self.changed.notify_one();
-                }
                 drop(queue);
                 close(link);
                 queue = self.lock();

@@ -38,7 +38,7 @@ const PATIENCE_WITH_ONE: Duration = Duration::from_millis(100);
 /// No stop lasts longer than this, whatever is done with it, unless it is for a whole search.
 const LONGEST: Duration = Duration::from_micros(4500);
 
-/// The same as [`PATIENCE`] for a whole search, and for a copy.
+/// The same as [`PATIENCE`] for a whole search.
 const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
 
 /// How long it may take to become the tracer of all threads.
