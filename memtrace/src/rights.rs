@@ -222,8 +222,7 @@ pub(crate) fn shares_user_namespace(process: &Path) -> bool {
     own.is_some() && own == namespace(process)
 }
 
-/// Whether the mounts that the process of a folder of `/proc` sees were made with privileges in memtrace's own user
-/// namespace.
+/// Whether the mount namespace of a process, given by its folder of `/proc`, belongs to memtrace's own user namespace.
 pub(crate) fn owns_mounts(process: &Path) -> bool {
     /// `NS_GET_USERNS` of include/uapi/linux/nsfs.h.
     const OWNER: libc::Ioctl = 0xb701;

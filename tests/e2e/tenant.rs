@@ -214,7 +214,7 @@ fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
     is_recorded(target, record);
 }
 
-/// What is read through an overlay is read with the rights of whoever mounted it.
+/// The kernel reads the layers of an overlay with the rights of the user who mounted it.
 #[test]
 fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
     let bench = Bench::new();
@@ -238,7 +238,30 @@ fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
     server.wait();
 }
 
-/// ptrace(2) waits for a process that executes another program.
+#[test]
+fn mappings_of_any_size_do_not_take_the_memory_of_memtrace() {
+    let bench = Bench::new();
+    let folder = bench.path("folder");
+    fs::create_dir(&folder).expect("a folder");
+    let mut command = Command::new(targets::program("many_paths.c"));
+    let target = Running::start(command.arg(&folder));
+    target.await_stdout("ready");
+    let pid = target.pid().to_string();
+    let output = bench.path("x.mtr");
+    let output = output.to_str().expect("ASCII");
+    for arguments in [
+        &["record", "-d", "1s", "-o", output, "-p", &pid][..],
+        &["probes", "-p", &pid],
+        &["host", "-p", &pid],
+        &["holders", "--lost", "-p", &pid],
+    ] {
+        let finished = record::memtrace(arguments).expect_code(2);
+        let reason = "it has more than 32.0 MiB";
+        assert!(finished.stderr.contains(reason), "{finished:#?}");
+    }
+}
+
+/// PTRACE_SEIZE waits for the end of an execve.
 #[test]
 fn a_program_whose_execve_does_not_end_is_not_waited_for() {
     let bench = Bench::new();
@@ -247,7 +270,7 @@ fn a_program_whose_execve_does_not_end_is_not_waited_for() {
     let pid: u32 = tracer.await_stdout("").trim().parse().expect("a pid");
     let record = Record::attach(&bench, pid, &["-d", "1s"]);
     let finished = record.running.wait().expect_code(0);
-    let reason = "it does not finish an execve";
+    let reason = "its execve does not end";
     assert!(finished.stderr.contains(reason), "{finished:#?}");
     let pid = pid.to_string();
     for options in [&["--lost", "--stop"][..], &["--lost"]] {

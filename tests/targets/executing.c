@@ -1,4 +1,4 @@
-// A program whose execve does not end: a thread of its own waits for its tracer, which is in no hurry. Prints its pid.
+// Starts a process whose execve does not end: its second thread stays in the tracer's exit stop. Prints its pid.
 #include "site.h"
 #include <pthread.h>
 #include <sys/ptrace.h>
@@ -32,7 +32,7 @@ int main(void) {
 		fail("PTRACE_SEIZE");
 	if (write(traced[1], "", 1) != 1)
 		fail("write");
-	// The thread's last stop: execve waits for its end.
+	// execve waits until this thread has ended, and the tracer does not continue it.
 	int status;
 	if (waitpid(tid, &status, __WALL) != tid || status >> 8 != (SIGTRAP | PTRACE_EVENT_EXIT << 8))
 		fail("waitpid");

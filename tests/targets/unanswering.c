@@ -1,6 +1,6 @@
-// A file system (FUSE), as of user ARGV[2], at ARGV[1], that begins and then answers nothing; with a further argument, only
-// the reading of files is not answered. With another one, all of this is in a user namespace of its own, and ARGV[4] is
-// a folder on which an overlay of that file system is mounted.
+// A FUSE file system of user ARGV[2], mounted at ARGV[1]. It answers the first request and no other. With ARGV[3], it leaves
+// only reads of files unanswered. With ARGV[4], it runs in a user namespace of its own, and mounts an overlay of itself
+// on that folder.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static void give(const char *file, const char *text) {
     close(fd);
 }
 
-// The server is a child of whoever waits here, and ends with it.
+// Returns in a child, the server. The parent mounts the overlay and waits; the server ends with the parent.
 static void overlay(const char *layer, const char *folder) {
     char options[4096];
     pid_t server = fork();
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     static char request[1 << 20];
     char options[200];
     if (argc > 4) {
-        // FUSE wants the device opened by the namespace that mounts.
+        // FUSE accepts only a device that was opened in the mount's user namespace.
         check("unshare", unshare(CLONE_NEWUSER | CLONE_NEWNS));
         give("/proc/self/uid_map", "0 0 1");
         give("/proc/self/setgroups", "deny");

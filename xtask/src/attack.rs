@@ -64,6 +64,12 @@ const ATTACKS: &[Row] = &[
         "a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for",
     ),
     (
+        "64,000 mappings of a file with a path of almost 4 KiB (247 MB of text)",
+        "bounded, refused with its reason",
+        "tenant",
+        "mappings_of_any_size_do_not_take_the_memory_of_memtrace",
+    ),
+    (
         "an execve does not end, because a tracer keeps a thread at its exit",
         "not waited for",
         "tenant",

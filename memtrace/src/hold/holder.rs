@@ -23,10 +23,10 @@ pub(crate) const SUBCOMMAND: &str = "hold";
 /// Time limit for the holder to start, and to read a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time limit for any other answer: meanwhile it lets no thread continue.
+/// Time limit for later answers: until the holder answers, it continues no thread.
 const TO_ANSWER: Duration = Duration::from_secs(2);
 
-/// How long a process may take to execute another program, before it is not traced.
+/// Time limit for an execve(2) that was running when memtrace came. After it, the process is not traced.
 const TO_EXECUTE: Duration = Duration::from_secs(1);
 
 /// Why a process cannot be held.
@@ -188,7 +188,7 @@ impl Holder {
     }
 }
 
-/// Waits until a process does not execute another program; false: it does not finish.
+/// Waits for the end of an execve(2); false: it did not end in time.
 fn has_executed(tgid: u32) -> bool {
     let begun = Instant::now();
     while tasks::is_executing(tgid) {
@@ -202,9 +202,9 @@ fn has_executed(tgid: u32) -> bool {
 
 impl Hold for Holder {
     fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
-        // The holder would wait for it, and all threads that it keeps for the holder.
+        // The holder would wait for the execve, and every thread that it keeps would wait for the holder.
         if !has_executed(tgid) {
-            let source = io::Error::new(io::ErrorKind::TimedOut, "it does not finish an execve");
+            let source = io::Error::new(io::ErrorKind::TimedOut, "its execve does not end");
             return Err(HoldError::Refused { tgid, source });
         }
         self.send(Request::Seize { tgid })
@@ -229,7 +229,7 @@ impl Hold for Holder {
                 };
             }
             if let Err(error) = self.read(true) {
-                // Then the kernel lets all threads go.
+                // The kernel detaches a dead tracer from all threads.
                 let _ = self.child.kill();
                 return Err(HoldError::Gone(error));
             }

@@ -27,7 +27,7 @@ pub(super) fn ranges(pid: u32, mappings: &[Mapping]) -> Vec<Range<u64>> {
 }
 
 /// The devices of all other mounted file systems. This process's mounts count too: the files of a container may be those of
-/// the host. An overlay of the process's own may have a layer on FUSE.
+/// the host. An overlay that only the process has mounted may have a layer on FUSE.
 fn known(pid: u32) -> HashSet<u32> {
     let mounts = |of: ProcResult<Process>| of.and_then(|process| process.mountinfo());
     let own = mounts(Process::myself()).into_iter().flatten();

@@ -50,8 +50,7 @@ pub(crate) fn blocked_at(tid: u32) -> Option<u64> {
     u64::from_str_radix(sp, 16).ok().filter(|&sp| sp != 0)
 }
 
-/// Whether a process is executing another program (execve(2)). Until that is done, whoever would trace one of its threads
-/// waits.
+/// Whether a thread of a process is in execve(2). Until the call ends, PTRACE_SEIZE of any of its threads waits.
 pub(crate) fn is_executing(tgid: u32) -> bool {
     let number = |tid: u32| {
         let text = fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;

@@ -25,6 +25,7 @@ use self::wire::{Found, Operation, Request, Version};
 use crate::{
     helper,
     rights::{Rights, owns_mounts, shares_user_namespace},
+    units,
 };
 
 /// The hidden subcommand of a helper.
@@ -234,15 +235,18 @@ pub(crate) fn read_memory(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     read_of_process(pid, file, MEMORY_AT_MOST)
 }
 
-/// A file of `/proc/PID` about its mappings, such as `maps`: whoever reads it waits while the process changes them, which
-/// can itself wait for a file that never answers.
+/// A file of `/proc/PID` about its mappings, such as `maps`. A read waits while the process changes a mapping, and that
+/// change can wait for a file that never answers.
 ///
 /// # Errors
 /// The process is gone or hidden; `TimedOut`; `FileTooLarge` above 32 MiB.
 pub(crate) fn read_mappings(pid: u32, file: &str) -> io::Result<Vec<u8>> {
     let bytes = read_of_process(pid, file, MAPPINGS_AT_MOST + 1)?;
     match bytes.len() as u64 > MAPPINGS_AT_MOST {
-        true => Err(io::ErrorKind::FileTooLarge.into()),
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {}", units::size(MAPPINGS_AT_MOST)),
+        )),
         false => Ok(bytes),
     }
 }
@@ -367,7 +371,7 @@ const TEXT_AT_MOST: u64 = 64 << 10;
 /// Most bytes of memory shown by `/proc` that are read.
 const MEMORY_AT_MOST: u64 = 1 << 20;
 
-/// Bytes of a text about mappings: 65,530 of them, as many as the kernel allows by default, take 8 MiB.
+/// Bytes of a file about mappings. The kernel's default limit of 65,530 mappings makes about 8 MiB.
 const MAPPINGS_AT_MOST: u64 = 32 << 20;
 
 /// A path to the very inode of an open file, whatever its name means here; valid as long as the file is open.

@@ -160,7 +160,7 @@ fn is_real(found: &File, request: &Request) -> io::Result<bool> {
     Ok(match about.f_type {
         libc::TMPFS_MAGIC | libc::HUGETLBFS_MAGIC | RAMFS_MAGIC => true,
         libc::FUSE_SUPER_MAGIC => mount_of(found, request.pid)?.is_some_and(|it| is_by_root(&it)),
-        // A user's may be a layer on FUSE, which is then read with that user's rights.
+        // The kernel reads the layers of an overlay with the rights of the user who mounted it, FUSE included.
         libc::OVERLAYFS_SUPER_MAGIC => {
             mount_of(found, None)?.is_some()
                 || request.owns_mounts && mount_of(found, request.pid)?.is_some()
@@ -174,7 +174,7 @@ fn is_real(found: &File, request: &Request) -> io::Result<bool> {
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 const EFIVARFS_MAGIC: i64 = 0xde5e_81e4;
 
-/// The line of proc_pid_mountinfo(5) of the mount on which a file is, if a process has it; `None`: this process.
+/// The line of proc_pid_mountinfo(5) for the mount of a file, if process `pid` (`None`: this one) has that mount.
 fn mount_of(found: &File, pid: Option<u32>) -> io::Result<Option<String>> {
     // SAFETY: all fields are integers.
     let mut about: libc::statx = unsafe { mem::zeroed() };

@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) rights: Option<Rights>,
     /// The process whose mounts or memory these are; `None`: memtrace's own.
     pub(super) pid: Option<u32>,
-    /// Only those with memtrace's privileges can mount there.
+    /// The process's mount namespace belongs to memtrace's user namespace, so no user can mount in it.
     pub(super) owns_mounts: bool,
     pub(super) operation: Operation,
 }

@@ -47,7 +47,7 @@ pub(super) fn memory(bytes: u64) -> u64 {
 }
 
 /// Watches this process to its end, if it can have one thread more: for a command that reads anybody's recordings.
-/// `before_end` is called before the process is ended.
+/// `before_end` runs before it ends the process.
 pub(crate) fn watch(before_end: fn()) {
     let watch = move || {
         loop {

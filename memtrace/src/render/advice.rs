@@ -2,13 +2,13 @@
 
 use crate::analysis::verdict::{Advice, Longer, Verdict};
 
-/// All of a verdict's.
+/// The words of all advice of a verdict.
 pub(super) fn all(verdict: &Verdict) -> Vec<String> {
     let advice = verdict.next.iter();
     advice.map(|of| words(of, verdict.tgid)).collect()
 }
 
-/// The words for process `tgid`.
+/// The words of one piece of advice for process `tgid`.
 pub(super) fn words(advice: &Advice, tgid: u32) -> String {
     let text = match advice {
         Advice::RecordLonger(longer) => return self::longer(longer),

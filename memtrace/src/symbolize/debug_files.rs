@@ -72,7 +72,7 @@ impl Places {
         }
     }
 
-    /// Has no files: each would be opened by the helper process.
+    /// Has no directories: without them, the fuzzer starts no helper process.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn empty() -> Self {
         Self {

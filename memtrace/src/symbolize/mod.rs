@@ -36,7 +36,11 @@ use blazesym::symbolize::{
     source::{Elf, Source},
 };
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::{
+    fs::File,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 /// A module known to a [`Symbolizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -167,12 +171,10 @@ impl Symbolizer {
         if !module.layout.is_elf() {
             return vec![module.unresolved(None, Cause::NotElf.at(virt_offset))];
         }
-        // blazesym adds 1 to it.
-        let is_last = virt_offset == u64::MAX;
-        let file_offset = module.layout.file_offset(virt_offset).filter(|_| !is_last);
-        if file_offset.is_none() {
+        let Some(file_offset) = module.layout.file_offset(virt_offset) else {
             return vec![module.unresolved(None, Cause::OutsideSegments.at(virt_offset))];
-        }
+        };
+        let file_offset = Some(file_offset);
 
         // The reason from the first source that could be read: it knows most.
         let mut why = None;
@@ -180,11 +182,7 @@ impl Symbolizer {
             let Some(source) = module.sources.get_mut(index).filter(|s| s.is_usable()) else {
                 continue;
             };
-            let elf = Source::Elf(source.elf.clone());
-            match self
-                .inner
-                .symbolize_single(&elf, Input::VirtOffset(virt_offset))
-            {
+            match symbolize(&self.inner, source.elf.clone(), virt_offset) {
                 Ok(Symbolized::Sym(sym)) => {
                     source.works = true;
                     let listed = listed(&self.inner, &source.elf, virt_offset);
@@ -238,6 +236,19 @@ fn refusal(sym: &Sym<'_>, listed: Option<&Sym<'_>>, virt_offset: u64) -> Option<
     }
 }
 
+/// Asks blazesym, which panics on some numbers in line tables.
+fn symbolize(
+    symbolizer: &symbolize::Symbolizer,
+    elf: Elf,
+    virt_offset: u64,
+) -> blazesym::Result<Symbolized<'_>> {
+    let source = Source::Elf(elf);
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        symbolizer.symbolize_single(&source, Input::VirtOffset(virt_offset))
+    }));
+    found.unwrap_or_else(|_| Err(io::Error::other("blazesym panicked").into()))
+}
+
 /// The symbol of the symbol table that covers an address.
 fn listed<'a>(
     symbolizer: &'a symbolize::Symbolizer,
@@ -246,8 +257,7 @@ fn listed<'a>(
 ) -> Option<Sym<'a>> {
     let mut elf = elf.clone();
     elf.debug_syms = false;
-    let found = symbolizer.symbolize_single(&Source::Elf(elf), Input::VirtOffset(virt_offset));
-    let Ok(Symbolized::Sym(sym)) = found else {
+    let Ok(Symbolized::Sym(sym)) = symbolize(symbolizer, elf, virt_offset) else {
         return None;
     };
     refusal(&sym, None, virt_offset).is_none().then_some(sym)

@@ -10,14 +10,14 @@ use crate::{
     frames::{allocators::Allocator, known_caches::KnownCache},
 };
 
-/// A piece of advice. Those of one class stand together.
+/// A piece of advice, grouped by the class that gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Advice {
-    /// Record for so long.
+    /// The recording was too short.
     RecordLonger(Longer),
-    /// The same, to confirm that growth stops.
+    /// A longer recording would confirm that the growth stops.
     ConfirmLimit(Longer),
-    /// The recording had too few intervals: so many of them, for so many seconds.
+    /// The recording had too few intervals.
     RecordIntervals {
         points: f64,
         seconds: f64,
@@ -34,7 +34,7 @@ pub(crate) enum Advice {
     FindKeeper,
     /// The memory was not searched for keepers.
     Attach,
-    /// Python's arenas.
+    /// The blocks are Python's arenas; the objects in them were not recorded.
     RecordObjects,
     LimitContainer,
     BreakCycle,
@@ -50,9 +50,9 @@ pub(crate) enum Advice {
     /// Settings of a caching allocator.
     CacheLess(&'static str),
     CheckRequest,
-    /// Which processes hold memory on the device.
+    /// Other processes hold memory on the device.
     ListDeviceProcesses,
-    /// Whether others do.
+    /// Other processes may hold memory on the device.
     LookForDeviceProcesses,
     FreeDeviceMemory,
     /// A setting against fragmentation.
@@ -62,7 +62,8 @@ pub(crate) enum Advice {
     PinFewer,
     KeepFewerPinned,
 
-    /// Allocators that give memory back: none is known, its manual, or one of its settings.
+    /// How the process's allocator gives memory back: the allocator is unknown, only its manual can tell, or a setting
+    /// does it.
     FindAllocator,
     ReadManual(&'static str),
     SetAllocator {
@@ -88,10 +89,10 @@ pub(crate) enum Advice {
     KeepOneThreadPool,
 }
 
-/// A longer recording.
+/// Length of the next recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Longer {
-    /// Than this one.
+    /// As long as this one.
     pub(crate) times: f64,
     pub(crate) seconds: f64,
 }
@@ -110,11 +111,12 @@ impl Advice {
         matches!(self, Advice::FreezeBeforeFork | Advice::ShareArrays)
     }
 
-    /// What follows for a leaking site if its keeper is known. `is_proven`: not by a guess.
+    /// This advice for a leaking site whose keeper is known: `limit` replaces the search for it. `is_proven`: the keeper
+    /// was seen, not guessed.
     pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
         match self {
             Advice::FindKeeper => limit,
-            // A guess leaves open which objects these are.
+            // A guess does not name the objects.
             Advice::RecordObjects if is_proven => limit,
             other => other,
         }

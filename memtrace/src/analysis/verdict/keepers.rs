@@ -1,5 +1,4 @@
-//! Gives the verdicts on a process's sites what keeps their blocks: as seen in memory ([`held`]), or else as guessed
-//! ([`kept_by`]).
+//! Finds the keeper of each site of a process: the one seen in memory ([`held`]), or else a guess ([`kept_by`]).
 
 use super::{
     Advice, Class, Scope, Verdict, held,
@@ -13,11 +12,11 @@ use crate::{
     recording::{Holders, Stacks},
 };
 
-/// Where keepers are looked for.
+/// What the search for keepers reads.
 pub(super) struct Keepers<'a> {
     pub(super) series: &'a ProcessSeries,
     pub(super) window: Window,
-    /// As seen in memory.
+    /// Holders seen in memory.
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
     pub(super) stacks: &'a Stacks,
 }
@@ -26,7 +25,7 @@ pub(super) struct Keepers<'a> {
 type Found = (KeptBy, Option<SiteKey>);
 
 impl Keepers<'_> {
-    /// Finds the keepers of all sites, and takes what belongs to a keeper's own memory together with what it keeps.
+    /// Adds the keeper to each verdict. The site of a keeper's own buffer becomes part of the leak that it keeps.
     pub(super) fn assign(&self, sites: &mut Vec<Verdict>) {
         let mut keepers = Vec::new();
         for verdict in sites.iter_mut() {
@@ -65,7 +64,7 @@ impl Keepers<'_> {
         }
     }
 
-    /// With the line that fills a container of which only its growth is known.
+    /// Adds the line that fills a container, if its growth shows that line.
     fn with_line(&self, mut kept_by: KeptBy, class: Class, key: &SiteKey) -> Found {
         let alike = kept_by
             .container()
@@ -92,7 +91,7 @@ fn leaks(class: Class) -> bool {
     matches!(class, Class::Leak | Class::GpuLeak | Class::Pinned)
 }
 
-/// Replaces the advice to find a keeper by what to do about it.
+/// Replaces the advice to find the keeper with advice on this keeper.
 fn advise(verdict: &mut Verdict, how: &How) {
     let advice = match how {
         How::Container(_) | How::Path { .. } => Advice::LimitContainer,

@@ -41,7 +41,7 @@ const LONGEST: Duration = Duration::from_micros(4500);
 /// The same as [`PATIENCE`] for a whole search.
 const PATIENCE_FOR_ALL: Duration = Duration::from_millis(500);
 
-/// How long it may take to become the tracer of all threads.
+/// Time limit for PTRACE_SEIZE of all threads.
 const SEIZING: Duration = Duration::from_millis(1500);
 
 /// Between two looks at whether the user has ended a stop.
@@ -171,8 +171,8 @@ impl Stop {
             .name("stop".into())
             .spawn(move || hold(pid, patience, &until, &answer, &released))
             .map_err(StopError::NoThread)?;
-        // To seize a thread waits for another one that executes a program, for ever if that waits for a file. The
-        // worker lets all of them go once it finds nobody here.
+        // PTRACE_SEIZE waits for the end of an execve, which may never come. The worker releases all threads when its
+        // answer has no receiver.
         let threads = match answered.recv_timeout(patience + SEIZING) {
             Ok(answer) => answer?,
             Err(RecvTimeoutError::Timeout) => {
