@@ -202,7 +202,7 @@ fn mount_of(found: &File, pid: Option<u32>) -> io::Result<Option<String>> {
 }
 
 /// Whether a FUSE file system is root's, or a virtual machine's (virtiofs). In a user namespace of a user's, theirs says
-/// so too, but nobody outside of it has access.
+/// so too, but no process outside of the namespace has access.
 fn is_by_root(line: &str) -> bool {
     let Some((_, kind)) = line.rsplit_once(" - ") else {
         return false;
