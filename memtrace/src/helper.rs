@@ -1,14 +1,67 @@
 //! memtrace's own helper processes, which keep running when memtrace is stopped or killed: they release what they hold,
 //! and end.
 
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use std::{
     ffi::CStr,
+    io,
     os::{
-        fd::{FromRawFd, OwnedFd},
+        fd::{AsRawFd, FromRawFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{
+        LazyLock,
+        mpsc::{RecvError, Sender, channel},
+    },
+    thread,
 };
+
+/// Runs what it receives, in a thread that lives as long as this process: a process may end with the thread that started
+/// it (`PR_SET_PDEATHSIG`).
+static STARTER: LazyLock<Sender<Box<dyn FnOnce() + Send>>> = LazyLock::new(|| {
+    let (sender, receiver) = channel::<Box<dyn FnOnce() + Send>>();
+    let run = move || receiver.into_iter().for_each(|start| start());
+    // If there is no thread, sending fails.
+    let _ = thread::Builder::new()
+        .name("memtrace-start".to_owned())
+        .spawn(run);
+    sender
+});
+
+/// Starts a helper process while probes may be set.
+///
+/// # Errors
+/// The thread or the process cannot be started, or the kernel refuses a descriptor.
+pub(crate) fn start(subcommand: &'static str, line: &UnixStream) -> io::Result<Child> {
+    let number = line.as_raw_fd();
+    let spawn = move || {
+        leave_descriptors()?;
+        let own = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let line = pidfd_getfd(own, number, PidfdGetfdFlags::empty())?;
+        command(subcommand, line.into()).spawn()
+    };
+    let (sender, started) = channel();
+    let start = Box::new(move || drop(sender.send(spawn())));
+    let sent = STARTER.send(start).map_err(|_| RecvError);
+    let started = sent.and_then(|()| started.recv());
+    started.map_err(|_| io::Error::other("there is no thread that starts processes"))?
+}
+
+/// Leaves the calling thread, and the processes that it starts, with the standard streams only. A new process has a copy
+/// of every descriptor until its exec. Were the last copy of a probe's closed there, that process would remove the
+/// probe, and memtrace would take it for removed.
+///
+/// # Errors
+/// The kernel has no memory.
+pub(crate) fn leave_descriptors() -> io::Result<()> {
+    let (first, flags) = (3, libc::CLOSE_RANGE_UNSHARE);
+    // SAFETY: only this thread's table changes, which is a new one; nothing that the thread uses is in it.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// A hidden subcommand of this program, as a process in a session of its own. Its standard input is the `line` to
 /// memtrace, whose end it sees; of other descriptors it inherits none.
@@ -58,5 +111,31 @@ pub(crate) fn begin(name: &CStr) -> UnixStream {
             libc::signal(signal, libc::SIG_IGN);
         }
         UnixStream::from(OwnedFd::from_raw_fd(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_new_process_has_no_copies_of_descriptors() {
+        let file = File::open("/dev/null").unwrap();
+        let number = file.as_raw_fd();
+        let spawn = move || {
+            leave_descriptors().unwrap();
+            let mut command = Command::new("true");
+            // SAFETY: nothing allocates.
+            unsafe {
+                command.pre_exec(move || match libc::fcntl(number, libc::F_GETFD) {
+                    -1 => Ok(()),
+                    _ => Err(io::ErrorKind::AlreadyExists.into()),
+                });
+            }
+            command.status().unwrap()
+        };
+        assert!(thread::spawn(spawn).join().unwrap().success());
+        assert!(file.metadata().is_ok());
     }
 }

@@ -128,9 +128,7 @@ pub(super) type Spawn = fn(UnixStream) -> io::Result<Option<Child>>;
 
 #[cfg(not(test))]
 pub(super) fn spawn(line: UnixStream) -> io::Result<Option<Child>> {
-    crate::helper::command(super::SUBCOMMAND, line)
-        .spawn()
-        .map(Some)
+    crate::helper::start(super::SUBCOMMAND, &line).map(Some)
 }
 
 /// The test's own program has no such subcommand.

@@ -2,6 +2,7 @@
 //! management library (NVML), which memtrace cannot load itself: it may be linked statically, and a driver that hangs
 //! or crashes must not take the recording with it. A thread runs it, so no interval waits for an answer.
 
+use crate::helper;
 use std::{
     env,
     ffi::OsStr,
@@ -123,6 +124,10 @@ fn find(path: &OsStr) -> Option<PathBuf> {
 
 /// Answers until nobody asks any more, or no driver answers.
 fn answer_all(program: &Path, questions: &Receiver<()>, answers: &Sender<Answer>) {
+    if let Err(error) = helper::leave_descriptors() {
+        tracing::debug!("no memory of whole GPU processes: {error}");
+        return;
+    }
     let mut known = None;
     while questions.recv().is_ok() {
         let begin = Instant::now();

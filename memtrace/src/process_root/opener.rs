@@ -128,8 +128,7 @@ impl Opener {
 
 #[cfg(not(test))]
 fn start(line: UnixStream) -> io::Result<Option<Child>> {
-    let mut command = crate::helper::command(super::SUBCOMMAND, line);
-    command.spawn().map(Some)
+    crate::helper::start(super::SUBCOMMAND, &line).map(Some)
 }
 
 /// This program has no subcommands.
