@@ -1,9 +1,5 @@
 //! Attaching to and detaching from busy processes, over and over: they keep working, and no trace of it remains in them
 //! or in the kernel.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

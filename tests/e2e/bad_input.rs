@@ -1,8 +1,4 @@
 //! Impossible requests fail clearly: one line, a nonzero status, no panic, and no effect on the target.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{

@@ -1,9 +1,5 @@
 //! Files of a tenant's process that would take root's memory or time: the recording has its figures, memtrace ends at
 //! once, and it and its helpers stay below 512 MiB.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use flate2::{Compression, write::ZlibEncoder};
 use memtrace_tests::{

@@ -1,7 +1,6 @@
 //! Writes the captures that the collector's unit tests replay (memtrace/src/collect/tests/captures/). Run when the
 //! records' layout has changed:
 //! `cargo test -p memtrace-tests --test captures -- --ignored`
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{Bench, record::Record, targets};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! Processes chosen by control group, unit, container and name instead of by process ID, and those that are waited for.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench,

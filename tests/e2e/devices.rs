@@ -1,9 +1,5 @@
 //! Device memory: every function of the driver and the runtime, page-locked memory and PyTorch's
 //! allocator, layer by layer to the byte, on libraries without hardware (`fakecuda/`).
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench, export,

@@ -1,9 +1,4 @@
 //! `memtrace diff` finds the site that grows on one machine only, and the fact that explains it.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,8 +1,4 @@
 //! The examples of the documentation run as they are written, on a small program.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench, record,

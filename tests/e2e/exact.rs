@@ -1,9 +1,4 @@
 //! Known counts, site by site and process by process, to the byte.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{

@@ -1,8 +1,4 @@
 //! Every export has the report's totals. Each format is decoded here as its readers do, not by memtrace.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,5 +1,4 @@
 //! `memtrace run`: its exit status, its lines and its JSON, for conditions that hold, do not hold, or stay open.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench, record,

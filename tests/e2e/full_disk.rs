@@ -1,8 +1,4 @@
 //! A disk that fills while memtrace records: recording ends with an error, and what was recorded stays readable.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

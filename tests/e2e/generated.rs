@@ -1,8 +1,4 @@
 //! Code that no file holds is walked by frame pointers and named by perf maps.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use std::fs;
 

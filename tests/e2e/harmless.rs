@@ -1,5 +1,4 @@
 //! A process searched by `memtrace holders` does not notice it, even if memtrace is killed meanwhile.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench, descendants::Descendants, kernel::children, progress::Progress, random,

@@ -1,8 +1,4 @@
 //! Holders of an object or a block of a running process: paths that the program itself confirms.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{Bench, running::Running, targets};
 use serde::Deserialize;

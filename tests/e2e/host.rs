@@ -1,9 +1,5 @@
 //! The facts in a recording about the machine and the traced processes: libraries by build, variables (values by
 //! allow-list), Python packages, and memory use over time.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,8 +1,4 @@
 //! Pages of `memtrace html` have the figures of `report` and `diff`.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,6 +1,5 @@
 //! What a Python module does when it is imported by a program that starts is one frame, and whole on request. The
 //! figures are the same.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench,

@@ -1,8 +1,4 @@
 //! A launched command inherits the state that memtrace was started with.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{Bench, record::command, running::Running, targets};
 use std::{

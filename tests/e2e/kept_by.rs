@@ -1,6 +1,5 @@
 //! Holders of the blocks of a leak: seen in the memory of the process, at the end of the recording, or when a device is
 //! out of memory.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use std::{
     fs,

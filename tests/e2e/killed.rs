@@ -1,10 +1,5 @@
 //! kill -9 of memtrace while it records: the recording stays readable up to the last interval, and the target does not
 //! suffer. The same if memtrace is stopped.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

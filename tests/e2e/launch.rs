@@ -1,8 +1,4 @@
 //! A launched command behaves as it would without memtrace before it.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{

@@ -1,8 +1,4 @@
 //! `memtrace mcp` answers a client with the conclusions of the other commands, in a few KB.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

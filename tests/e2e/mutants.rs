@@ -1,6 +1,5 @@
 //! Programs and libraries with a few wrong bytes are recorded while they run: memtrace goes on, ends in time, stays below
 //! its limit of memory, and counts the others exactly.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench, control_group::ControlGroup, random, record, running::Running, targets,

@@ -1,8 +1,4 @@
 //! The file of a recording while it is written: it is renamed, removed, replaced or limited, and memtrace killed.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,8 +1,4 @@
 //! More events than the ring buffer holds: every lost one is counted, and the report marks its totals as bounds.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{

@@ -1,9 +1,5 @@
 //! Profiles of a running recording, sent to servers of this process that speak the protocols of Pyroscope, Parca and
 //! OpenTelemetry.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use flate2::read::GzDecoder;
 use memtrace_tests::{

@@ -1,9 +1,4 @@
 //! Stacks have the Python frames that the interpreter itself sees, where they belong.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{

@@ -1,8 +1,4 @@
 //! The objects that keep most of a process's memory, and the two ways to see all of it at one moment.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{Bench, running::Running, targets};
 use serde::Deserialize;

@@ -1,8 +1,4 @@
 //! What the commands print as JSON is as `docs/schemas/memtrace.json` describes it, for recordings made here.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

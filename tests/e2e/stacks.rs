@@ -1,8 +1,4 @@
 //! Stacks are the true ones, whatever compiler built the code, and stay readable without it.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_common::{loss::Reason, unwind::End};
 use memtrace_tests::{

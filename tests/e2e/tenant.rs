@@ -1,9 +1,5 @@
 //! A user of the machine whose process root records: nothing of root's is read for them, and nothing of theirs is waited
 //! for.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,8 +1,4 @@
 //! Stacks of threads with different names are distinguished, even if their frames are equal.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{
     Bench,

@@ -1,6 +1,5 @@
 //! The kind of growth of real processes. `cargo xtask verdicts` has every scenario and many seeds; these tests have one
 //! of each kind.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
     Bench,

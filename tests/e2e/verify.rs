@@ -1,5 +1,4 @@
 //! memtrace's checks of itself while it records.
-#![allow(clippy::expect_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{Bench, record, running::Running, targets};
 use serde_json::Value;

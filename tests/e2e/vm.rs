@@ -1,9 +1,5 @@
 //! Address space: the live mappings in the ledger equal the difference of /proc/PID/maps, for every way to map, cut,
 //! move and resize.
-#![allow(
-    clippy::expect_used,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 use memtrace_tests::{Bench, record::Record, running::Running, targets};
 use serde::Deserialize;

@@ -438,7 +438,7 @@ const ATTACKS: &[Row] = &[
 pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     command::need_root("the attacks")?;
     command::build_workspace()?;
-    let binaries = vm::test_binaries()?;
+    let program = vm::test_program()?;
     let chosen: Vec<_> = ATTACKS
         .iter()
         .filter(|(attack, .., test)| {
@@ -448,15 +448,12 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     let mut held = BTreeSet::new();
     let files: BTreeSet<_> = chosen.iter().map(|(_, _, file, _)| *file).collect();
     for file in files {
-        let Some(binary) = binaries.get(file) else {
-            bail!("no tests are built from `tests/e2e/{file}.rs`");
-        };
-        let tests: BTreeSet<_> = chosen
+        let tests: BTreeSet<String> = chosen
             .iter()
             .filter(|(_, _, of, _)| *of == file)
-            .map(|(.., test)| *test)
+            .map(|(.., test)| format!("{file}::{test}"))
             .collect();
-        let output = Command::new(binary)
+        let output = Command::new(&program)
             .args(["--exact", "--test-threads=1"])
             .args(&tests)
             .output()?;
@@ -464,12 +461,12 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
         if !output.status.success() {
             eprint!("{text}");
         }
-        let passed = |test: &&&str| text.contains(&format!("test {test} ... ok"));
-        held.extend(tests.iter().filter(passed).map(|test| (file, *test)));
+        let passed = |test: &String| text.contains(&format!("test {test} ... ok"));
+        held.extend(tests.into_iter().filter(passed));
     }
     let mut broken = Vec::new();
     for (attack, rule, file, test) in &chosen {
-        let holds = held.contains(&(*file, *test));
+        let holds = held.contains(&format!("{file}::{test}"));
         let mark = if holds { "held" } else { "BROKEN" };
         println!("{mark:<7} {attack:<64} {rule}");
         if !holds {

@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn unpacked(folder: &Path) -> Result<Vec<PathBuf>> {
-    let packed = command::root().join("memtrace/src/render/findings/snapshots");
+    let packed = command::root().join("tests/snapshots");
     let unpack = |name: &&str| {
         let recording = folder.join(format!("{name}.mtr"));
         let mut zstd = Command::new("zstd");

@@ -49,15 +49,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     command::run(
         cargo()
             .env("MEMTRACE_ROOTS", env::join_paths(&paths)?)
-            .args([
-                "test",
-                "--workspace",
-                "--test",
-                "python",
-                "--test",
-                "holders",
-                "--",
-            ])
-            .args(["in_other_roots", "--exact", "--nocapture"]),
+            .args(["test", "--workspace", "--test", "e2e", "--"])
+            .args(["python::in_other_roots", "holders::in_other_roots"])
+            .args(["--exact", "--nocapture"]),
     )
 }

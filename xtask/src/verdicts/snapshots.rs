@@ -31,7 +31,7 @@ const STRIP: &str = "
 
 /// Where the test looks for them.
 fn folder() -> PathBuf {
-    root().join("memtrace/src/render/findings/snapshots")
+    root().join("tests/snapshots")
 }
 
 /// Keeps a recording for the test.

@@ -8,7 +8,14 @@ use crate::command::{self, cargo};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
@@ -103,11 +110,11 @@ struct Column {
 pub(crate) fn run(kernels: &[String]) -> Result<()> {
     command::need_root("tracing on other kernels")?;
     command::build_workspace()?;
-    let binaries = test_binaries()?;
+    let program = test_program()?;
     let mut columns = Vec::new();
     for name in wanted(kernels) {
         eprintln!("vm: {name}");
-        let session = Session::run(&name, &script(&binaries)?)?;
+        let session = Session::run(&name, &script(&program)?)?;
         columns.push(column(&name, &session)?);
     }
     print!("{}", table(&columns));
@@ -208,33 +215,31 @@ impl Session {
     }
 }
 
-/// The end-to-end tests' executables, by file of `tests/e2e/`.
+/// The end-to-end tests' executable.
 ///
 /// # Errors
 /// They do not build.
-pub(crate) fn test_binaries() -> Result<BTreeMap<String, PathBuf>> {
+pub(crate) fn test_program() -> Result<PathBuf> {
     let mut build = cargo();
     // Built like `cargo xtask test`: another selection would build twice.
     build.args(["test", "--workspace", "--test", "*", "--no-run"]);
     build.args(["--message-format", "json"]);
     let messages = command::output(&mut build)?;
-    let mut binaries = BTreeMap::new();
-    for line in messages.lines() {
-        let Ok(message) = serde_json::from_str::<Value>(line) else {
-            continue;
-        };
-        if let (Some(name), Some(path)) = (
-            message["target"]["name"].as_str(),
-            message["executable"].as_str(),
-        ) {
-            binaries.insert(name.to_owned(), PathBuf::from(path));
-        }
-    }
-    Ok(binaries)
+    let mut messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_tests = |message: &Value| {
+        let is_theirs = message["target"]["name"] == "e2e";
+        let path = message["executable"].as_str()?;
+        is_theirs.then(|| PathBuf::from(path))
+    };
+    messages
+        .find_map(|message| of_tests(&message))
+        .context("no tests are built from `tests/e2e/`")
 }
 
 /// Runs every test, on a kernel that memtrace works with; on another one it has to refuse.
-fn script(binaries: &BTreeMap<String, PathBuf>) -> Result<String> {
+fn script(program: &Path) -> Result<String> {
     let mut script = String::from(
         "\"$MEMTRACE_BIN\" check > \"$OUT/check\" 2>&1; echo $? > \"$OUT/check.status\"\n\
          \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\
@@ -243,16 +248,13 @@ fn script(binaries: &BTreeMap<String, PathBuf>) -> Result<String> {
          export MEMTRACE_EXACT_RUNS=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
     );
     for (file, test) in TESTS.iter().flat_map(|(_, tests)| *tests) {
-        let binary = binaries
-            .get(*file)
-            .with_context(|| format!("no tests are built from `tests/e2e/{file}.rs`"))?;
         let limit = LIMIT_OF_A_TEST.as_secs();
         writeln!(
             script,
             "begin=$(date +%s)\n\
-             timeout {limit} '{}' --exact {test} --test-threads=1 > \"$OUT/{file}-{test}.log\" 2>&1\n\
+             timeout {limit} '{}' --exact {file}::{test} --test-threads=1 > \"$OUT/{file}-{test}.log\" 2>&1\n\
              echo \"{file}-{test} $? $(( $(date +%s) - begin ))\" >> \"$OUT/results\"",
-            binary.display()
+            program.display()
         )?;
     }
     Ok(script)

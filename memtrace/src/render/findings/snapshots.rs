@@ -1,5 +1,5 @@
-//! First screens of recorded programs: the report of `snapshots/NAME.mtr.zst` begins with
-//! `snapshots/NAME.txt`. `cargo xtask verdicts --snapshots` makes the recordings; with
+//! First screens of recorded programs: the report of `tests/snapshots/NAME.mtr.zst` begins with
+//! `tests/snapshots/NAME.txt`. `cargo xtask verdicts --snapshots` makes the recordings; with
 //! `MEMTRACE_SNAPSHOTS=write` this test rewrites the texts.
 
 use std::{
@@ -29,7 +29,7 @@ const ALARMS: [Class; 5] = [
 ];
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/findings/snapshots")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/snapshots")
 }
 
 pub(in crate::render) fn read(name: &str) -> (tempfile::TempDir, Recording) {

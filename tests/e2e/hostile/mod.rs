@@ -1,10 +1,5 @@
 //! Recordings made by somebody who wants to harm their reader: every command that reads recordings answers, or refuses
 //! with one line, within seconds and a bounded memory, and never panics.
-#![allow(
-    clippy::expect_used,
-    clippy::print_stderr,
-    reason = "test code: a panic is how a test fails, stderr how it reports"
-)]
 
 mod attacks;
 
