@@ -10,3 +10,8 @@ pub(crate) fn now_ns(clock: libc::clockid_t) -> u64 {
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
+
+/// CLOCK_MONOTONIC, as the kernel side's times, ns.
+pub(crate) fn monotonic_ns() -> u64 {
+    now_ns(libc::CLOCK_MONOTONIC)
+}

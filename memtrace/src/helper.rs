@@ -117,7 +117,17 @@ pub(crate) fn begin(name: &CStr) -> UnixStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use std::{fs::File, io::Read};
+
+    #[test]
+    fn a_helper_has_its_line_as_standard_input() {
+        let (own, other) = UnixStream::pair().unwrap();
+        // This program runs the tests of that name: none. The process ends, and the line with it.
+        let mut child = start("no-such-test", &other).unwrap();
+        drop(other);
+        assert_eq!((&own).read(&mut [0]).unwrap(), 0);
+        assert!(child.wait().unwrap().success());
+    }
 
     #[test]
     fn a_new_process_has_no_copies_of_descriptors() {

@@ -13,7 +13,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-const SOURCES: &str = "memtrace/src";
+pub(crate) const SOURCES: &str = "memtrace/src";
 const KERNEL_SIDE: &str = "memtrace-ebpf/src";
 const RULE: &str = "ARCHITECTURE.md";
 
@@ -90,6 +90,13 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, Vec<PathBuf>>> {
         }
     }
     Ok(modules)
+}
+
+/// Every source below a folder, except tests.
+pub(crate) fn sources_of(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    collect(folder, &mut files)?;
+    Ok(files)
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -234,7 +241,7 @@ impl<'ast> Visit<'ast> for Imports {
 }
 
 /// Whether it is `#[cfg(test)]`.
-fn is_test(attribute: &Attribute) -> bool {
+pub(crate) fn is_test(attribute: &Attribute) -> bool {
     attribute.path().is_ident("cfg")
         && attribute
             .parse_args::<syn::Path>()

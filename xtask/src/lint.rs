@@ -1,6 +1,7 @@
 //! `cargo xtask lint`: formatting, clippy, and the repository's own rules.
 
 use crate::{
+    circles,
     command::{self, cargo, output, root},
     docs, imports,
 };
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Result<()> {
     ]))?;
     files()?;
     imports::check()?;
+    circles::check()?;
     docs::check()?;
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;

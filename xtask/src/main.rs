@@ -3,6 +3,7 @@
 mod attack;
 mod bench;
 mod browser;
+mod circles;
 mod command;
 mod demo;
 mod dist;

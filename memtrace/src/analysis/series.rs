@@ -14,12 +14,12 @@ pub(crate) use self::device_series::DeviceSeries;
 
 pub(crate) use self::figure::Figure;
 pub(crate) use self::place::{Place, place};
-use self::site::Code;
 pub(crate) use self::site::{Ages, SiteSeries};
+use self::site::{Code, SITE_FLOOR};
 
-pub(crate) use self::course::least_life;
+pub(crate) use self::course::{MAX_POINTS, least_life};
 use self::{
-    course::{Course, Grid, end_of, end_of_use},
+    course::{Course, Grid, SECOND, end_of, end_of_use},
     figure::FIGURES,
     heap_allocator::Mapped,
 };
@@ -40,22 +40,14 @@ use crate::{
     },
 };
 
-/// Most points of a series: more would only make the statistics slower.
-pub(crate) const MAX_POINTS: usize = 240;
-
 /// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
 /// Small sites of a process whose stacks are searched for Python frames.
 const PYTHON_LOOKS: u64 = 16;
 
-/// A site that never held this much is not judged on its own.
-const SITE_FLOOR: u64 = 16 << 10;
-
 /// A container whose buffer was never this large is not judged on its own.
 const CONTAINER_FLOOR: u64 = 1 << 10;
-
-const SECOND: f64 = 1e9;
 
 /// A process over time. Every series has a value for each of `times`; bytes, except counts.
 #[derive(Clone, Debug)]

@@ -14,8 +14,7 @@ use aya::{
     Ebpf,
     programs::{
         ProbeKind, ProgramError, UProbe,
-        trace_point::TracePointLink,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
+        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
     },
 };
 
@@ -24,27 +23,15 @@ use memtrace_common::function::Cookie;
 use super::{
     error::TracerError,
     exit::uninterrupted,
+    link::Link,
     maps::descriptor,
     multi::{self, Ends, MultiError},
+    options::Options,
     raw, semaphore,
     taken::{Places, Taken, attach_around},
-    tracer::Options,
     warmth::Warmth,
 };
 use crate::probes::Probe;
-
-/// Attached programs; dropping it detaches them.
-#[expect(dead_code, reason = "they are held to be dropped")]
-#[derive(Debug)]
-pub(crate) enum Link {
-    /// Any number of places of one file.
-    Multi(OwnedFd),
-    /// One place.
-    Perf(UProbeLink),
-    /// One place with a semaphore.
-    Semaphore(OwnedFd),
-    Tracepoint(TracePointLink),
-}
 
 /// The probes of a file.
 #[derive(Debug, Default)]

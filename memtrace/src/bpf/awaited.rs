@@ -9,8 +9,9 @@ use aya::{
 
 use super::{
     abi,
-    attach::{Link, attach_at, uprobe},
+    attach::{attach_at, uprobe},
     error::TracerError,
+    link::Link,
     maps::take,
     removal::detach,
     tracer::OBJECT,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{attach::Link, exit::uninterrupted};
+use super::{exit::uninterrupted, link::Link};
 use crate::process::weight;
 
 /// Links closed at the same time.

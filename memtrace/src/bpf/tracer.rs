@@ -26,13 +26,15 @@ use memtrace_common::{
 
 use super::{
     abi,
-    attach::{Attached, Attacher, Link, Plain, Programs, Way},
+    attach::{Attached, Attacher, Plain, Programs, Way},
     btf,
     changes::Changes,
     code_maps::CodeMaps,
     elements::{self, ElementMap, Elements},
     error::TracerError,
+    link::Link,
     maps::{descriptor, take},
+    options::Options,
     raw::{Raw, Shared},
     removal::detach,
     ring::{self, Ring},
@@ -90,29 +92,6 @@ fn raw_are_skipped() -> bool {
     KernelVersion::current().is_ok_and(|version| version >= RAW_ARE_SKIPPED)
 }
 
-/// Options for loading.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    /// Bytes of the ring buffer, in [`RING_BYTES`]; rounded up to a power of two.
-    pub ring_bytes: u32,
-    /// Trace forked children.
-    pub follow: bool,
-    /// Attach uprobes one by one even if the kernel has multi links.
-    pub one_by_one: bool,
-    /// Follow frame pointers instead of unwind tables.
-    pub frame_pointers: bool,
-    /// Find the Python frames of stacks.
-    pub python_frames: bool,
-    /// Probe the malloc family.
-    pub heap: bool,
-    /// Attach empty programs to the allocation functions, to measure probes themselves.
-    pub empty_probes: bool,
-    /// Send one in this many walks to be verified; 0: none.
-    pub verify_every: u64,
-    /// Measure the duration of walks.
-    pub time_walks: bool,
-}
-
 /// The loaded kernel side. Dropping it takes every probe away.
 pub(crate) struct Tracer {
     ebpf: Ebpf,
@@ -146,26 +125,6 @@ pub(crate) struct Tracer {
     traced: u32,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
-}
-
-/// Size of the ring buffer in bytes.
-pub(crate) const RING_BYTES: std::ops::RangeInclusive<u32> = 4096..=1 << 30;
-
-/// As `memtrace record` without options.
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            ring_bytes: 64 << 20,
-            follow: true,
-            one_by_one: false,
-            frame_pointers: false,
-            python_frames: true,
-            heap: true,
-            empty_probes: false,
-            verify_every: 0,
-            time_walks: false,
-        }
-    }
 }
 
 /// Loads the programs of probes, and at the same time those of tracepoints.

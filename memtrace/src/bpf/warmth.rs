@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{attach::Link, multi, removal::Removal};
+use super::{link::Link, multi, removal::Removal};
 use crate::{file, process::weight};
 
 /// Between two probes; a grace period takes longer.

@@ -3,92 +3,17 @@
 //! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
 //! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
 
+mod outcome;
 mod requirements;
 
 use std::{
-    fmt,
     io::{self, Write},
     time::Duration,
 };
 
 use anstyle::{AnsiColor, Style};
 
-/// Result of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Ok,
-    Missing,
-    /// Unknown: the check itself could not be made.
-    Unknown,
-}
-
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::Missing => "missing",
-            Outcome::Unknown => "unknown",
-        }
-    }
-}
-
-/// One thing that tracing needs or profits from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Check {
-    pub name: &'static str,
-    pub outcome: Outcome,
-    /// Whether tracing is impossible without it.
-    pub required: bool,
-    /// The finding, in a few words.
-    pub detail: String,
-    /// The fix; present if something is missing or could be better.
-    pub help: Option<String>,
-}
-
-impl Check {
-    fn new(name: &'static str, outcome: Outcome, detail: impl Into<String>) -> Self {
-        Self {
-            name,
-            outcome,
-            required: true,
-            detail: detail.into(),
-            help: None,
-        }
-    }
-
-    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(name, Outcome::Ok, detail)
-    }
-
-    fn missing(name: &'static str, detail: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::new(name, Outcome::Missing, detail).help(help)
-    }
-
-    fn unknown(name: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(name, Outcome::Unknown, detail)
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    fn optional(mut self) -> Self {
-        self.required = false;
-        self
-    }
-}
-
-/// One line, for an error message.
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.detail)?;
-        match &self.help {
-            Some(help) => write!(f, "; {help}"),
-            None => Ok(()),
-        }
-    }
-}
+use self::outcome::{Check, Outcome};
 
 /// Runs all checks of this host; those that explain other failures come first.
 pub(crate) fn run_checks() -> Vec<Check> {

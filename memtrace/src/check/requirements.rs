@@ -1,7 +1,7 @@
 //! The checks themselves. Reading is separate from judging, so that the judgement can be tested for
 //! other hosts than this one.
 
-use super::Check;
+use super::outcome::Check;
 use std::{
     fs, io,
     os::fd::{FromRawFd, OwnedFd},
@@ -357,7 +357,7 @@ fn open_files(limit: io::Result<u64>) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Outcome::{Missing, Ok as Fine, Unknown};
+    use crate::check::outcome::Outcome::{Missing, Ok as Fine, Unknown};
 
     fn not_found<T>() -> io::Result<T> {
         Err(io::ErrorKind::NotFound.into())

@@ -1,4 +1,4 @@
-//! Options that choose running processes, for the commands that take `--pid`.
+//! Options that choose running processes: the value of `--pid`, and those to use in its place.
 
 use anyhow::bail;
 
@@ -76,6 +76,12 @@ impl ChooseArgs {
             ),
         }
     }
+}
+
+/// Parses a process ID.
+pub(super) fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| "expected a process ID such as 1234".to_owned())
 }
 
 /// Lists the chosen processes on standard error.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
 
 /// Print a completion script for a shell.
@@ -17,15 +17,14 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
-pub(crate) fn run(args: &CompletionsArgs, out: &mut impl Write) -> io::Result<()> {
+/// Prints the script for `cli`.
+pub(crate) fn run(
+    args: &CompletionsArgs,
+    mut cli: Command,
+    out: &mut impl Write,
+) -> io::Result<()> {
     // clap_complete panics when it cannot write, as with `| head`.
     let mut script = Vec::new();
-    clap_complete::generate(
-        args.shell,
-        &mut super::Cli::command(),
-        "memtrace",
-        &mut script,
-    );
+    clap_complete::generate(args.shell, &mut cli, "memtrace", &mut script);
     out.write_all(&script)
 }

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     hints,
-    report::{JUDGING, READING, check_pid},
+    reading::{JUDGING, READING, check_pid},
 };
 use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},

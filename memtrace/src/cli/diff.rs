@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::{flamegraph::check_name, hints, report::write_file};
+use super::{flamegraph::check_name, hints, output::write_file};
 use crate::{
     diff::{self, Comparison, Options, POINTS, Per, Run},
     progress::{Progress, say},

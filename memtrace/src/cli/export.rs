@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 
 use super::{
     hints,
-    report::{READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file},
+    output::write_file,
+    reading::{READING, SelectArgs, SplitBy, check_pid, warn_without_layer},
 };
 use crate::{
     event::Layer,

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::report::{
-    JUDGING, READING, SelectArgs, SplitBy, check_pid, warn_without_layer, write_file,
+use super::{
+    output::write_file,
+    reading::{JUDGING, READING, SelectArgs, SplitBy, check_pid, warn_without_layer},
 };
 use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},

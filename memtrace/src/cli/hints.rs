@@ -9,7 +9,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use clap::{
-    Command, CommandFactory,
+    Command,
     builder::StyledStr,
     error::{ContextKind, ContextValue},
 };
@@ -44,10 +44,10 @@ pub(super) fn file(path: &Path) -> String {
     for_shell(&path.display().to_string())
 }
 
-/// The error with a hint, if there is one, and without a suggestion of a hidden option.
-pub(super) fn add(mut error: clap::Error) -> clap::Error {
+/// The error with a hint, if there is one, and without a suggestion of a hidden option of `cli`.
+pub(super) fn add(mut error: clap::Error, cli: &Command) -> clap::Error {
     if let Some(ContextValue::String(option)) = error.get(ContextKind::SuggestedArg)
-        && is_hidden(option)
+        && is_hidden(option, cli)
     {
         error.remove(ContextKind::SuggestedArg);
     }
@@ -60,8 +60,7 @@ pub(super) fn add(mut error: clap::Error) -> clap::Error {
     error
 }
 
-fn is_hidden(option: &str) -> bool {
-    let cli = super::Cli::command();
+fn is_hidden(option: &str, cli: &Command) -> bool {
     let mut options = cli.get_subcommands().flat_map(Command::get_arguments);
     options.any(|known| known.is_hide_set() && known.get_long() == option.strip_prefix("--"))
 }
@@ -138,7 +137,7 @@ fn is_option(word: &str, options: &Command) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, Parser};
+    use clap::{Args, CommandFactory, Parser};
 
     use super::{
         super::{Cli, record::RecordArgs},
@@ -147,7 +146,8 @@ mod tests {
 
     fn error(line: &str) -> String {
         let words = line.split(' ');
-        add(Cli::try_parse_from(words).unwrap_err()).to_string()
+        let error = Cli::try_parse_from(words).unwrap_err();
+        add(error, &Cli::command()).to_string()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use clap::{ArgGroup, ValueEnum};
 
 use super::{
     choose::{self, ChooseArgs},
-    hints, parse_pid,
+    hints,
 };
 use crate::{
     collect::interruption::Interruption,
@@ -39,7 +39,7 @@ Examples:
   memtrace holders -p 1234 --retained --stop")]
 pub(crate) struct HoldersArgs {
     /// The process to search
-    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
+    #[arg(short, long, value_name = "PID", value_parser = choose::parse_pid)]
     pid: Option<u32>,
     #[command(flatten)]
     choose: ChooseArgs,

@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{
-    diff,
-    report::{READING, write_file},
-};
+use super::{diff, output::write_file, reading::READING};
 use crate::{
     diff::Options,
     progress::{Progress, say},

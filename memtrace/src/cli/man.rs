@@ -3,7 +3,7 @@
 use std::{io::Write, path::PathBuf};
 
 use anyhow::{Context, bail};
-use clap::CommandFactory;
+use clap::Command;
 
 /// Write manual pages.
 #[derive(Debug, clap::Args)]
@@ -16,12 +16,11 @@ pub(crate) struct ManArgs {
     folder: Option<PathBuf>,
 }
 
-/// Writes the pages.
-pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let command = super::Cli::command();
+/// Writes the pages of `cli`.
+pub(crate) fn run(args: &ManArgs, cli: Command, out: &mut impl Write) -> anyhow::Result<()> {
     let Some(folder) = &args.folder else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page)?;
+        clap_mangen::Man::new(cli).render(&mut page)?;
         out.write_all(&page)?;
         return Ok(());
     };
@@ -30,12 +29,14 @@ pub(crate) fn run(args: &ManArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
     let cannot = || format!("cannot write manual pages to `{}`", folder.display());
     std::fs::create_dir_all(folder).with_context(cannot)?;
-    clap_mangen::generate_to(command, folder).with_context(cannot)
+    clap_mangen::generate_to(cli, folder).with_context(cannot)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::CommandFactory;
+
+    use super::{super::Cli, *};
 
     #[test]
     fn a_file_is_not_taken_for_a_folder() {
@@ -43,7 +44,9 @@ mod tests {
         let args = ManArgs {
             folder: Some(file.path().to_owned()),
         };
-        let error = run(&args, &mut std::io::sink()).unwrap_err().to_string();
+        let error = run(&args, Cli::command(), &mut std::io::sink())
+            .unwrap_err()
+            .to_string();
         assert!(error.ends_with("is a file, expected a folder"), "{error}");
     }
 
@@ -53,8 +56,8 @@ mod tests {
         let args = ManArgs {
             folder: Some(folder.path().to_owned()),
         };
-        run(&args, &mut std::io::sink()).unwrap();
-        let commands = super::super::Cli::command();
+        run(&args, Cli::command(), &mut std::io::sink()).unwrap();
+        let commands = Cli::command();
         for command in commands.get_subcommands().filter(|of| !of.is_hide_set()) {
             let name = format!("memtrace-{}.1", command.get_name());
             let page = std::fs::read_to_string(folder.path().join(&name));

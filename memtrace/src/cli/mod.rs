@@ -17,7 +17,9 @@ pub(crate) mod host;
 pub(crate) mod html;
 pub(crate) mod man;
 pub(crate) mod mcp;
+mod output;
 pub(crate) mod probes;
+mod reading;
 pub(crate) mod record;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -25,7 +27,7 @@ pub(crate) mod top;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::recording::budget;
 
@@ -124,17 +126,11 @@ impl Command {
     }
 }
 
-/// Parses a process ID.
-fn parse_pid(text: &str) -> Result<u32, String> {
-    let pid = text.parse().ok().filter(|&pid| pid > 0);
-    pid.ok_or_else(|| "expected a process ID such as 1234".to_owned())
-}
-
 impl Cli {
     /// Parses memtrace's arguments; wrong ones end it, with a hint.
     #[must_use]
     pub fn from_arguments() -> Self {
-        Cli::try_parse().unwrap_or_else(|error| hints::add(error).exit())
+        Cli::try_parse().unwrap_or_else(|error| hints::add(error, &Cli::command()).exit())
     }
 
     /// Runs the chosen subcommand.
@@ -163,12 +159,11 @@ impl Cli {
             }
             Command::Mcp(args) => mcp::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Completions(args) => {
-                completions::run(&args, &mut io::stdout().lock())?;
+                completions::run(&args, Cli::command(), &mut io::stdout().lock())?;
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Man(args) => {
-                man::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)
-            }
+            Command::Man(args) => man::run(&args, Cli::command(), &mut io::stdout().lock())
+                .map(|()| ExitCode::SUCCESS),
             Command::Hold {
                 with_children,
                 descriptors,

@@ -31,7 +31,7 @@ Examples:
   memtrace probes --file /usr/lib/x86_64-linux-gnu/libjemalloc.so.2")]
 pub(crate) struct ProbesArgs {
     /// The process
-    #[arg(short, long, value_name = "PID", value_parser = super::parse_pid)]
+    #[arg(short, long, value_name = "PID", value_parser = choose::parse_pid)]
     pid: Option<u32>,
     #[command(flatten)]
     choose: ChooseArgs,

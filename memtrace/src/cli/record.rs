@@ -56,7 +56,7 @@ Examples:
   memtrace record --no-heap -o train.mtr -- python train.py")]
 pub(crate) struct RecordArgs {
     /// Attach to a running process and its descendants; may be repeated
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = super::parse_pid)]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = choose::parse_pid)]
     pid: Vec<u32>,
     #[command(flatten)]
     choose: ChooseArgs,

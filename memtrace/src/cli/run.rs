@@ -10,10 +10,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, FromArgMatches};
 use tempfile::TempDir;
 
-use super::{
-    diagnose, record,
-    report::{JUDGING, write_file},
-};
+use super::{diagnose, output::write_file, reading::JUDGING, record};
 use crate::{
     analysis::{
         suppressions::Suppressions,

@@ -31,7 +31,7 @@ Examples:
   memtrace top server.mtr")]
 pub(crate) struct TopArgs {
     /// Attach to a running process and its descendants; may be repeated
-    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = super::parse_pid)]
+    #[arg(short, long, value_name = "PID", allow_negative_numbers = true, value_parser = choose::parse_pid)]
     pid: Vec<u32>,
     #[command(flatten)]
     choose: ChooseArgs,

@@ -1,8 +1,6 @@
 //! Device memory: records of the kernel side as events, and the driver's functions that a process
 //! found by asking for them.
 
-use std::collections::HashSet;
-
 use memtrace_common::{
     device::{self, Current},
     event::{Kind, flags},
@@ -10,7 +8,7 @@ use memtrace_common::{
 };
 
 use super::{
-    CollectError, Collector,
+    collector::{CollectError, Collector},
     location::{Location, ModuleIndex},
     modules::Module,
     sink::Message,
@@ -23,28 +21,6 @@ use crate::{
     process::memory,
     recording::{Fact, Origin, capacity_of},
 };
-
-/// Facts about a process other than its blocks.
-#[derive(Debug, Default)]
-pub(super) struct OnDevices {
-    /// Devices that its caching allocator spoke of.
-    cached: HashSet<u8>,
-    /// The process can have one device only.
-    one: bool,
-    /// Functions of the driver that it was given: address, number among
-    /// [`device_libraries::entry_points`].
-    entry_points: Vec<(u64, u64)>,
-}
-
-impl OnDevices {
-    /// `one`: the process can have one device only.
-    pub(super) fn new(one: bool) -> Self {
-        Self {
-            one,
-            ..Self::default()
-        }
-    }
-}
 
 impl Collector {
     /// The device of a call. A thread that never chose one uses the first. The choice of a thread
@@ -72,7 +48,7 @@ impl Collector {
     pub(super) fn device_alloc(&mut self, alloc: device::Alloc) {
         let header = alloc.header;
         let Ok(layer) = Layer::try_from(header.layer) else {
-            self.lost(Reason::Undecodable);
+            self.accounts.lost(Reason::Undecodable);
             return;
         };
         let stack = self.stack_id(alloc.stack);
@@ -114,7 +90,7 @@ impl Collector {
                 report: None,
             }
         };
-        self.apply(&header, action);
+        self.accounts.apply(&header, action);
     }
 
     /// The layer of the caching allocator that made the call itself.
@@ -122,8 +98,8 @@ impl Collector {
         if layer == Layer::Pinned || caching::is_layer_of_blocks(layer) {
             return None;
         }
-        let leaf = self.stacks.leaf_file(stack)?;
-        self.modules.get(leaf).caching_allocator
+        let leaf = self.naming.stacks.leaf_file(stack)?;
+        self.naming.modules.get(leaf).caching_allocator
     }
 
     pub(super) fn device_report(&mut self, block: device::Report) {
@@ -131,7 +107,7 @@ impl Collector {
             u8::try_from(block.device),
             Layer::try_from(block.header.layer),
         ) else {
-            self.lost(Reason::Undecodable);
+            self.accounts.lost(Reason::Undecodable);
             return;
         };
         self.processes
@@ -169,7 +145,7 @@ impl Collector {
                 report,
             }
         };
-        self.apply(&block.header, action);
+        self.accounts.apply(&block.header, action);
     }
 
     pub(super) fn device_range(&mut self, kind: Kind, range: device::Range) {
@@ -183,7 +159,7 @@ impl Collector {
             Kind::DeviceRetain => Action::DeviceRetain { handle },
             Kind::DeviceRequest => {
                 let Ok(layer) = Layer::try_from(range.header.layer) else {
-                    self.lost(Reason::Undecodable);
+                    self.accounts.lost(Reason::Undecodable);
                     return;
                 };
                 Action::DeviceRequest {
@@ -195,7 +171,7 @@ impl Collector {
             }
             Kind::DevicePool => {
                 let Ok(figure) = Pool::try_from(handle) else {
-                    self.lost(Reason::Undecodable);
+                    self.accounts.lost(Reason::Undecodable);
                     return;
                 };
                 Action::DevicePool {
@@ -212,7 +188,7 @@ impl Collector {
                 return;
             }
         };
-        self.apply(&range.header, action);
+        self.accounts.apply(&range.header, action);
     }
 
     /// Probes the functions that a process obtained since the last time and that have no probe: the
@@ -229,7 +205,7 @@ impl Collector {
             else {
                 continue;
             };
-            if let Some(probe) = self.modules.add_probe(index, offset, row) {
+            if let Some(probe) = self.naming.modules.add_probe(index, offset, row) {
                 tracing::debug!(
                     "`{name}` was requested by name: at offset {offset:#x} of its file"
                 );
@@ -262,8 +238,8 @@ impl Collector {
     }
 
     pub(super) fn attach_to(&mut self, tgid: u32, index: ModuleIndex, probes: &[Probe]) {
-        let module = self.modules.get(index);
-        match self.kernel.attach(tgid, &module.file.file, probes) {
+        let module = self.naming.modules.get(index);
+        match self.control.kernel.attach(tgid, &module.file.file, probes) {
             Ok(Attached {
                 links,
                 shared,
@@ -279,12 +255,14 @@ impl Collector {
                     &taken,
                     "NOT recorded; end that tool and record again",
                 );
-                taken.iter().for_each(|_| self.lost(Reason::AttachFailed));
+                taken
+                    .iter()
+                    .for_each(|_| self.accounts.lost(Reason::AttachFailed));
             }
             // One that has ended meanwhile needs no probes.
             Err(error) if memory::identity(tgid).is_ok() => {
                 tracing::warn!("`{}`: {error}", module.file.path.display());
-                self.lost(Reason::AttachFailed);
+                self.accounts.lost(Reason::AttachFailed);
             }
             Err(error) => tracing::debug!("process {tgid} ended while it was probed: {error}"),
         }
@@ -292,10 +270,10 @@ impl Collector {
 
     /// Reports to the recording which functions a version of a device library lacks.
     pub(super) fn report_lacking(&mut self, index: ModuleIndex) {
-        let module = self.modules.get(index);
+        let module = self.naming.modules.get(index);
         if let Some(lacking) = &module.lacking {
             // A store that has failed shows at the next interval.
-            let _ = self.sink.send(Message::Library(
+            let _ = self.output.sink.send(Message::Library(
                 module.file.path.display().to_string(),
                 lacking.clone(),
             ));
@@ -315,8 +293,8 @@ impl Collector {
             .that_used_devices()
             .map(|(tgid, process)| (tgid, process.row.id))
             .collect();
-        let usage = self.gpus.usage(&processes, is_last);
-        let capacities = self.gpus.new_capacities().into_iter();
+        let usage = self.accounts.gpus.usage(&processes, is_last);
+        let capacities = self.accounts.gpus.new_capacities().into_iter();
         let facts: Vec<Fact> = capacities
             .map(|(process, index, bytes)| Fact {
                 process: Some(process),
@@ -325,7 +303,7 @@ impl Collector {
             })
             .collect();
         if !facts.is_empty() {
-            self.sink.send(Message::Facts(facts))?;
+            self.output.sink.send(Message::Facts(facts))?;
         }
         Ok(usage)
     }

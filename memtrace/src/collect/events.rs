@@ -1,29 +1,20 @@
 //! Converts memory records into the ledger's events: allocated, released, mapped and unmapped.
 
 use memtrace_common::{
-    event::{Alloc, Free, Header, Kind, Map, Unmap, flags},
+    event::{Alloc, Free, Kind, Map, Unmap, flags},
     loss::Reason,
 };
 
-use super::{Collector, location::ModuleIndex, python};
+use super::{collector::Collector, location::ModuleIndex, python};
 use crate::{
-    event::{Action, Event, Layer, MapKind, StackId},
+    event::{Action, Layer, MapKind, StackId},
     process::maps,
 };
 
 impl Collector {
-    pub(super) fn apply(&mut self, header: &Header, action: Action) {
-        self.ledger.apply(&Event {
-            time_ns: header.time_ns,
-            tgid: header.tgid,
-            tid: header.tid,
-            action,
-        });
-    }
-
     pub(super) fn allocated(&mut self, kind: Kind, alloc: &Alloc) {
         let Ok(layer) = Layer::try_from(alloc.header.layer) else {
-            self.lost(Reason::Undecodable);
+            self.accounts.lost(Reason::Undecodable);
             return;
         };
         let Alloc { addr, size, .. } = *alloc;
@@ -48,12 +39,12 @@ impl Collector {
                 stack,
             }
         };
-        self.apply(&alloc.header, action);
+        self.accounts.apply(&alloc.header, action);
     }
 
     pub(super) fn freed(&mut self, kind: Kind, free: &Free) {
         let Ok(layer) = Layer::try_from(free.header.layer) else {
-            self.lost(Reason::Undecodable);
+            self.accounts.lost(Reason::Undecodable);
             return;
         };
         let addr = free.addr;
@@ -66,7 +57,7 @@ impl Collector {
         } else {
             Action::ReallocBegin { layer, addr }
         };
-        self.apply(&free.header, action);
+        self.accounts.apply(&free.header, action);
     }
 
     pub(super) fn unmapped(&mut self, kind: Kind, unmap: Unmap) {
@@ -78,7 +69,7 @@ impl Collector {
                 failed: unmap.header.flags & flags::FAILED != 0,
             },
         };
-        self.apply(&unmap.header, action);
+        self.accounts.apply(&unmap.header, action);
     }
 
     pub(super) fn mapped(&mut self, kind: Kind, map: Map) {
@@ -114,7 +105,7 @@ impl Collector {
                 match maps::find(&mappings, addr) {
                     Some(mapping) if mapping.start == addr => len = mapping.len(),
                     _ => {
-                        self.lost(Reason::SegmentLengthUnknown);
+                        self.accounts.lost(Reason::SegmentLengthUnknown);
                         return;
                     }
                 }
@@ -145,7 +136,7 @@ impl Collector {
                 stack,
             },
         };
-        self.apply(&map.header, action);
+        self.accounts.apply(&map.header, action);
     }
 
     /// Whether a new mapping is an arena of Python's object allocator: private and anonymous, of
@@ -155,7 +146,7 @@ impl Collector {
             !kind.shared
                 && !kind.file
                 && len == python::arena_size(interpreter)
-                && self.stacks.caller(stack) == Some(ModuleIndex(interpreter.exec))
+                && self.naming.stacks.caller(stack) == Some(ModuleIndex(interpreter.exec))
         })
     }
 
@@ -165,7 +156,7 @@ impl Collector {
         if map.prot.cast_signed() & libc::PROT_EXEC == 0 {
             return;
         }
-        let end = map.addr + map.len.next_multiple_of(self.page_size);
+        let end = map.addr + map.len.next_multiple_of(self.naming.page_size);
         let key = maps::FileId {
             ino: map.ino,
             dev: map.dev,
@@ -173,10 +164,10 @@ impl Collector {
         let file = if map.ino == 0 {
             None
         } else {
-            match self.modules.find(key) {
+            match self.naming.modules.find(key) {
                 Some(index) => {
                     self.uses(map.header.tgid, index);
-                    let is_elf = self.modules.get(index).is_elf();
+                    let is_elf = self.naming.modules.get(index).is_elf();
                     is_elf.then_some((index, map.file_offset))
                 }
                 None => return,

@@ -3,13 +3,13 @@
 
 use memtrace_common::loss::Reason;
 
-use super::{Collector, location::ModuleIndex};
+use super::{collector::Collector, location::ModuleIndex};
 use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
     /// Those of a file's probes that do not disturb the exceptions of process `tgid`.
     pub(super) fn harmless(&mut self, tgid: u32, index: ModuleIndex) -> Vec<Probe> {
-        let module = self.modules.get(index);
+        let module = self.naming.modules.get(index);
         let mut probes = module.probes.clone();
         if !probes.iter().any(Probe::may_throw) {
             return probes;
@@ -27,12 +27,12 @@ impl Collector {
             return probes;
         };
         // One that has ended meanwhile needs no probes.
-        if memory::identity(tgid).is_ok() && self.warned.insert(path.clone()) {
+        if memory::identity(tgid).is_ok() && self.control.warned.insert(path.clone()) {
             tracing::warn!(
                 "operator new of `{}` is not recorded, because its probe could not let a C++ exception pass: {obstacle}",
                 path.display()
             );
-            self.lost(Reason::OperatorNewLeftOut);
+            self.accounts.lost(Reason::OperatorNewLeftOut);
         }
         probes.retain(|probe| !probe.may_throw());
         probes
@@ -40,16 +40,17 @@ impl Collector {
 
     /// Probes the start of unwinding in every file that is known to define it.
     fn let_exceptions_pass(&mut self, tgid: u32) -> Result<(), TracerError> {
-        let unwinders = self.modules.unwinders();
+        let unwinders = self.naming.modules.unwinders();
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
         let done = process.unwinders.unwrap_or(0);
         for &index in unwinders.iter().skip(done) {
-            let module = self.modules.get(index);
-            let links = self
-                .kernel
-                .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
+            let module = self.naming.modules.get(index);
+            let links =
+                self.control
+                    .kernel
+                    .attach_unwinding(tgid, &module.file.file, &module.unwinding)?;
             process.unwinding_links.extend(links);
         }
         process.unwinders = Some(unwinders.len());
@@ -66,7 +67,7 @@ impl Collector {
                 tracing::warn!(
                     "a C++ exception through operator new may end process {tgid}: {error}"
                 );
-                self.lost(Reason::AttachFailed);
+                self.accounts.lost(Reason::AttachFailed);
             }
         }
     }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Collector;
+use super::processes::Processes;
 use crate::{
-    ledger::{HeldOpen, Hole, ProcessId, SiteKey},
+    ledger::{HeldOpen, Hole, Ledger, ProcessId, SiteKey},
     process::{page_size, pagemap::ResidentPages},
 };
 
@@ -34,51 +34,52 @@ impl Default for Allowance {
     }
 }
 
-impl Collector {
-    /// Memory that the blocks of each site hold open, for the running processes within the budget.
-    pub(super) fn held_open(&self) -> Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)> {
-        let is_too_much = self.ledger.outstanding() > BLOCKS_AT_MOST;
-        let mut allowance = Allowance::default();
-        let running = self.processes.iter();
-        running
-            .filter_map(|(tgid, process)| {
-                let mut held = match is_too_much {
-                    // Earlier observations are no longer true.
-                    true => Vec::new(),
-                    false => self.held_open_of(tgid, &mut allowance)?,
-                };
-                // Memory inherited at its fork is its parent's.
-                held.retain(|(site, _)| site.process == process.row.id);
-                Some((process.row.id, held))
-            })
-            .collect()
-    }
-
-    /// Empty if its holes exceed the budget; `None`: the process is gone.
-    fn held_open_of(
-        &self,
-        tgid: u32,
-        allowance: &mut Allowance,
-    ) -> Option<Vec<(SiteKey, HeldOpen)>> {
-        let mut holes = Vec::new();
-        self.ledger.for_each_hole(tgid, |hole| holes.push(hole));
-        let mut pages = ResidentPages::open(tgid).ok()?;
-        let mut by_site: BTreeMap<SiteKey, HeldOpen> = BTreeMap::new();
-        let holes = largest(holes, allowance.holes);
-        allowance.holes -= holes.len();
-        for hole in holes {
-            let in_hole = (hole.end - hole.start) / page_size();
-            let Some(left) = allowance.pages.checked_sub(in_hole) else {
-                return Some(Vec::new());
+/// Memory that the blocks of each site hold open, for the running processes within the budget.
+pub(super) fn of(
+    ledger: &Ledger,
+    processes: &Processes,
+) -> Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)> {
+    let is_too_much = ledger.outstanding() > BLOCKS_AT_MOST;
+    let mut allowance = Allowance::default();
+    let running = processes.iter();
+    running
+        .filter_map(|(tgid, process)| {
+            let mut held = match is_too_much {
+                // Earlier observations are no longer true.
+                true => Vec::new(),
+                false => of_process(ledger, tgid, &mut allowance)?,
             };
-            allowance.pages = left;
-            let bytes = pages.bytes(hole.start..hole.end).ok()?;
-            let held = by_site.entry(hole.site).or_default();
-            held.bytes += bytes;
-            held.holes += 1;
-        }
-        Some(by_site.into_iter().collect())
+            // Memory inherited at its fork is its parent's.
+            held.retain(|(site, _)| site.process == process.row.id);
+            Some((process.row.id, held))
+        })
+        .collect()
+}
+
+/// Empty if its holes exceed the budget; `None`: the process is gone.
+fn of_process(
+    ledger: &Ledger,
+    tgid: u32,
+    allowance: &mut Allowance,
+) -> Option<Vec<(SiteKey, HeldOpen)>> {
+    let mut holes = Vec::new();
+    ledger.for_each_hole(tgid, |hole| holes.push(hole));
+    let mut pages = ResidentPages::open(tgid).ok()?;
+    let mut by_site: BTreeMap<SiteKey, HeldOpen> = BTreeMap::new();
+    let holes = largest(holes, allowance.holes);
+    allowance.holes -= holes.len();
+    for hole in holes {
+        let in_hole = (hole.end - hole.start) / page_size();
+        let Some(left) = allowance.pages.checked_sub(in_hole) else {
+            return Some(Vec::new());
+        };
+        allowance.pages = left;
+        let bytes = pages.bytes(hole.start..hole.end).ok()?;
+        let held = by_site.entry(hole.site).or_default();
+        held.bytes += bytes;
+        held.holes += 1;
     }
+    Some(by_site.into_iter().collect())
 }
 
 /// In the order of addresses.

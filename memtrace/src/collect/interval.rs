@@ -4,7 +4,13 @@ use std::time::Duration;
 
 use memtrace_common::loss::Reason;
 
-use super::{CollectError, Collector, missing::Missing, pace::Tick, sink::Message};
+use super::{
+    collector::{CollectError, Collector},
+    held_open,
+    missing::Missing,
+    pace::Tick,
+    sink::Message,
+};
 use crate::recording::Interval;
 
 impl Collector {
@@ -14,33 +20,36 @@ impl Collector {
     /// # Errors
     /// The store or the kernel side has failed.
     pub(super) fn interval(&mut self, now_ns: u64, tick: Tick) -> Result<(), CollectError> {
-        if let Some(holder) = &self.holder {
+        if let Some(holder) = &self.control.holder {
             holder.wake();
         }
-        self.kernel.flush_log();
-        let (mut counted, emitted) = self.kernel.counters()?;
-        let of_ledger = self.ledger.counts().by_reason();
-        for (reason, count) in self.losses.clone().into_iter().chain(of_ledger) {
+        self.control.kernel.flush_log();
+        let (mut counted, emitted) = self.control.kernel.counters()?;
+        let of_ledger = self.accounts.ledger.counts().by_reason();
+        for (reason, count) in self.accounts.losses.clone().into_iter().chain(of_ledger) {
             *counted.entry(reason).or_default() += count;
         }
-        if !self.abilities.python_frames {
+        if !self.control.abilities.python_frames {
             // No Python frames were wanted, so none are missing.
             counted.remove(&Reason::PythonAmbiguous);
         }
         let losses = Reason::ALL.map(|reason| (reason, counted.remove(&reason).unwrap_or(0)));
         self.describe_libraries()?;
-        for group in self.folding.take_changed() {
+        for group in self.accounts.folding.take_changed() {
             self.send(Message::Process(group))?;
         }
-        let samples = self.sample();
+        let samples = self
+            .accounts
+            .sampling
+            .sample(&mut self.processes, &mut *self.control.kernel);
         let device_usage = self.device_usage(tick.last)?;
         let interval = Interval {
             time_ns: now_ns,
             commit_later: tick.commit_later,
             unfinished: tick.unfinished,
             halve: tick.halve,
-            changes: self.ledger.take_changes(),
-            folded: self.folding.take_folded(),
+            changes: self.accounts.ledger.take_changes(),
+            folded: self.accounts.folding.take_folded(),
             memory: samples.memory,
             system: Some(samples.system),
             cgroups: samples.cgroups,
@@ -48,25 +57,25 @@ impl Collector {
             device_usage,
             losses: losses.to_vec(),
             emitted,
-            received: self.received,
+            received: self.accounts.received,
             births: if tick.scan {
-                self.ledger.births(now_ns)
+                self.accounts.ledger.births(now_ns)
             } else {
                 Vec::new()
             },
             held_open: if tick.scan {
-                self.held_open()
+                held_open::of(&self.accounts.ledger, &self.processes)
             } else {
                 Vec::new()
             },
         };
-        self.missing = Missing::of(&losses);
+        self.accounts.missing = Missing::of(&losses);
         self.send(Message::Interval(Box::new(interval)))?;
         Ok(())
     }
 
     /// The recent cost of writing an interval.
     pub(super) fn cost_of_writing(&self) -> Duration {
-        self.sink.cost()
+        self.output.sink.cost()
     }
 }

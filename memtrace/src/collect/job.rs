@@ -3,7 +3,12 @@
 
 use std::time::Duration;
 
-use super::{CollectError, Collector, TABLES_AT_ATTACH, processes::Process, sink::Message};
+use super::{
+    collector::{CollectError, Collector},
+    process::Process,
+    sink::Message,
+    tables,
+};
 use crate::{
     process::{self, job, maps, memory, target::Target},
     recording::{Origin, Untraced},
@@ -38,7 +43,7 @@ impl Collector {
                 break;
             }
             for tgid in missing {
-                self.join(tgid, now_ns, TABLES_AT_ATTACH, &mut say)?;
+                self.join(tgid, now_ns, tables::AT_ATTACH, &mut say)?;
             }
         }
         Ok(())
@@ -72,7 +77,7 @@ impl Collector {
 
     /// Processes of the job that are not traced.
     pub(super) fn untraced(&self) -> &[Untraced] {
-        &self.untraced
+        &self.processes.untraced
     }
 
     /// Seeds the ledger with the earlier mappings of every attached process.
@@ -88,8 +93,12 @@ impl Collector {
         let mut missing = job::descendants(&self.processes.which(|_| true));
         missing.retain(|&tgid| {
             !self.processes.is_traced(tgid)
-                && !self.kernel.traces(tgid)
-                && !self.untraced.iter().any(|known| known.tgid == tgid)
+                && !self.control.kernel.traces(tgid)
+                && !self
+                    .processes
+                    .untraced
+                    .iter()
+                    .any(|known| known.tgid == tgid)
         });
         missing
     }
@@ -124,11 +133,11 @@ impl Collector {
         let of = Untraced {
             tgid,
             comm: identity.comm,
-            cmdline: self.redactor.arguments(&identity.cmdline),
+            cmdline: self.output.redactor.arguments(&identity.cmdline),
             why: why.to_owned(),
         };
         self.send(Message::Untraced(of.clone()))?;
-        self.untraced.push(of);
+        self.processes.untraced.push(of);
         Ok(())
     }
 }

@@ -6,9 +6,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{pace::Spacing, session::now_ns, start_after::StartAfter};
+use super::{pace::Spacing, start_after::StartAfter};
 use crate::{
     bpf::Options,
+    clock,
     host::Redactor,
     probes::allocator::ExtraAllocator,
     process::{self, choose::Choice, launch::Launched, memory},
@@ -109,7 +110,7 @@ pub(super) fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
             .map_or(0, |since| {
                 u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
             }),
-        started_ns: now_ns(),
+        started_ns: clock::monotonic_ns(),
         interval_ns: u64::try_from(plan.spacing.first().as_nanos()).unwrap_or(u64::MAX),
         interval_is_auto: plan.spacing == Spacing::Auto,
         page_size: process::page_size(),

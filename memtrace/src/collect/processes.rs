@@ -9,14 +9,11 @@ use std::{
 use memtrace_common::python::Interpreter;
 
 use super::{
-    addresses::Addresses, device_records::OnDevices, fingerprint::Fingerprint, images::Images,
-    location::ModuleIndex,
+    addresses::Addresses,
+    images::Images,
+    process::{OnDevices, Process},
 };
-use crate::{
-    bpf::Link,
-    process::{gpus, memory::Sampler},
-    recording::ProcessRow,
-};
+use crate::{process::gpus, recording::Untraced};
 
 /// Least time between two inspections of a process whose code has not changed, as far as is logged.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -24,52 +21,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// After the inspection of a process with more mappings of code, it rests [`REST`] times as long.
 const MANY_MAPPINGS: usize = 1000;
 const REST: u32 = 9;
-
-/// A traced process.
-pub(super) struct Process {
-    pub(super) row: ProcessRow,
-    pub(super) sampler: Sampler,
-    pub(super) fingerprint: Fingerprint,
-    /// Number of its memory control group, once read and if visible.
-    pub(super) cgroup: Option<u32>,
-    /// Probes on allocation functions.
-    pub(super) links: Vec<Link>,
-    /// Probes by which exceptions pass those, so they are removed later.
-    pub(super) unwinding_links: Vec<Link>,
-    /// It has the probes of every allocator known so far, and gets those of new ones.
-    pub(super) probed: bool,
-    /// Its threads can be stopped.
-    pub(super) held: bool,
-    /// Another tracer wanted it, and was let have it.
-    pub(super) given_up: bool,
-    /// How many of the files in which unwinding begins have their probe; `None` if no function is
-    /// probed that an exception may leave.
-    pub(super) unwinders: Option<usize>,
-    /// The interpreter's file in which the end of code objects has its probe.
-    pub(super) code_ends: Option<ModuleIndex>,
-    /// It executes a 32-bit program.
-    pub(super) is_32_bit: bool,
-}
-
-impl Process {
-    /// Its costly figures are read at the distance `least_rest` at least.
-    pub(super) fn new(row: ProcessRow, least_rest: Duration) -> Self {
-        Self {
-            sampler: Sampler::new(row.tgid, least_rest),
-            fingerprint: Fingerprint::default(),
-            cgroup: None,
-            links: Vec::new(),
-            unwinding_links: Vec::new(),
-            probed: false,
-            held: false,
-            given_up: false,
-            unwinders: None,
-            code_ends: None,
-            is_32_bit: false,
-            row,
-        }
-    }
-}
 
 /// See the module. Everything is by tgid.
 #[derive(Default)]
@@ -83,6 +34,8 @@ pub(super) struct Processes {
     /// Time of the last inspection of a process's code at its own request, and the rest after it.
     looked_at: HashMap<u32, (Instant, Duration)>,
     images: Images,
+    /// Processes of the job that are not traced.
+    pub(super) untraced: Vec<Untraced>,
 }
 
 /// The remains of a process.

@@ -9,8 +9,8 @@ use memtrace_common::{
 };
 
 use super::{
-    CollectError, Collector,
     addresses::Addresses,
+    collector::{CollectError, Collector},
     imports,
     location::Location,
     sink::Message,
@@ -29,7 +29,7 @@ impl Collector {
     /// # Errors
     /// The store has failed; anything else is counted.
     pub(super) fn handle(&mut self, bytes: &[u8]) -> Result<(), CollectError> {
-        self.received += 1;
+        self.accounts.received += 1;
         match decode::decode(bytes) {
             Ok((kind, Record::Stack(stack, frames))) => {
                 debug_assert_eq!(kind, Kind::Stack);
@@ -37,14 +37,14 @@ impl Collector {
             }
             Ok((_, Record::PythonCode(code, areas))) => {
                 self.runs(code.header.tgid, code.image);
-                self.stacks.forget_last();
+                self.naming.stacks.forget_last();
                 let Some(interpreter) = self.processes.interpreter(code.header.tgid) else {
                     return Ok(());
                 };
-                let (id, object, is_new) = self.pythons.learn(interpreter, code, areas);
+                let (id, object, is_new) = self.naming.pythons.learn(interpreter, code, areas);
                 self.learn_imports(code, &object);
                 if is_new {
-                    self.sink.send(Message::Code(id, object))?;
+                    self.output.sink.send(Message::Code(id, object))?;
                 }
                 Ok(())
             }
@@ -66,7 +66,7 @@ impl Collector {
             }
             Ok((kind, Record::Lifecycle(life))) => self.lifecycle(kind, *life),
             Ok((_, Record::Verify(sample))) => {
-                if let Some(verifier) = &mut self.verifier {
+                if let Some(verifier) = &mut self.walks.verifier {
                     verifier.sample(sample);
                 }
                 Ok(())
@@ -84,28 +84,24 @@ impl Collector {
                 Ok(())
             }
             Ok((_, Record::Timing(timing))) => {
-                self.timings.add(timing);
+                self.walks.timings.add(timing);
                 Ok(())
             }
             Err(error) => {
                 tracing::debug!("{error}");
-                self.lost(Reason::Undecodable);
+                self.accounts.lost(Reason::Undecodable);
                 Ok(())
             }
         }
     }
 
-    pub(super) fn lost(&mut self, reason: Reason) {
-        *self.losses.entry(reason).or_default() += 1;
-    }
-
     pub(super) fn stack_id(&mut self, key: u64) -> StackId {
-        match self.stacks.find(key) {
+        match self.naming.stacks.find(key) {
             Some(id) => id,
             None => {
                 // Key 0 was counted by the kernel side.
                 if key != 0 {
-                    self.lost(Reason::UnknownStack);
+                    self.accounts.lost(Reason::UnknownStack);
                 }
                 StackId::UNKNOWN
             }
@@ -114,7 +110,7 @@ impl Collector {
 
     fn new_stack(&mut self, stack: &Stack, frames: &[u64]) -> Result<(), CollectError> {
         let Ok(end) = End::try_from(stack.end) else {
-            self.lost(Reason::Undecodable);
+            self.accounts.lost(Reason::Undecodable);
             return Ok(());
         };
         let (tgid, image) = (stack.header.tgid, stack.image);
@@ -124,8 +120,8 @@ impl Collector {
         }
         let unknown = Addresses::default();
         let addresses = self.processes.addresses(tgid).unwrap_or(&unknown);
-        let (modules, pythons) = (&self.modules, &self.pythons);
-        let summary = self.imports.as_ref().and_then(|imports| {
+        let (modules, pythons) = (&self.naming.modules, &self.naming.pythons);
+        let summary = self.naming.imports.as_ref().and_then(|imports| {
             imports.summarise(tgid, frames, |code, fingerprint| {
                 pythons
                     .find(image, code, fingerprint)
@@ -133,12 +129,12 @@ impl Collector {
             })
         });
         let end = summary.as_ref().map_or(end, |_| End::Complete);
-        let kept = match self.abilities.python_frames {
+        let kept = match self.control.abilities.python_frames {
             true => summary,
             // Python frames were found only to summarise imports.
             false => summary.or_else(|| imports::native(frames)),
         };
-        let lost_python = kept.is_some() && !self.abilities.python_frames;
+        let lost_python = kept.is_some() && !self.control.abilities.python_frames;
         let frames = kept.as_deref().unwrap_or(frames);
         let locate = |index: usize| {
             Some(match Word::decode(frames[index]) {
@@ -161,12 +157,12 @@ impl Collector {
             comm: stack.comm,
             owner,
         };
-        self.stacks.learn(&walk, locate);
+        self.naming.stacks.learn(&walk, locate);
         if end == End::Truncated && lost_python {
             // Without Python frames, there is room for the whole of such a stack.
             self.end_imports(tgid);
         }
-        if self.stacks.has_much_news() {
+        if self.naming.stacks.has_much_news() {
             self.hand_over_stacks()?;
         }
         Ok(())
@@ -178,9 +174,9 @@ impl Collector {
         if !self.saw_start(tgid) {
             return;
         }
-        let imports = self.imports.as_mut();
+        let imports = self.naming.imports.as_mut();
         if let Some(files) = imports.and_then(|imports| imports.learn(code, object))
-            && let Err(error) = self.kernel.set_imports(tgid, Some(files))
+            && let Err(error) = self.control.kernel.set_imports(tgid, Some(files))
         {
             tracing::debug!("imports of process {tgid} are not summarised: {error}");
         }
@@ -194,7 +190,7 @@ impl Collector {
 
     /// Ends the imports of processes that have had no new module for a while.
     pub(super) fn end_old_imports(&mut self, now_ns: u64) {
-        let imports = self.imports.as_mut();
+        let imports = self.naming.imports.as_mut();
         let ended = imports.map(|imports| imports.take_ended(now_ns));
         for tgid in ended.unwrap_or_default() {
             self.end_imports(tgid);
@@ -203,13 +199,13 @@ impl Collector {
 
     /// From now on, stacks of imports are as whole as others.
     pub(super) fn end_imports(&mut self, tgid: u32) {
-        let Some(imports) = &mut self.imports else {
+        let Some(imports) = &mut self.naming.imports else {
             return;
         };
         imports.end(tgid);
-        let mut ended = self.kernel.set_imports(tgid, None);
-        if !self.abilities.python_frames {
-            ended = ended.and(self.kernel.set_interpreter(tgid, None));
+        let mut ended = self.control.kernel.set_imports(tgid, None);
+        if !self.control.abilities.python_frames {
+            ended = ended.and(self.control.kernel.set_interpreter(tgid, None));
         }
         if let Err(error) = ended {
             tracing::debug!("imports of process {tgid} are still summarised: {error}");
@@ -218,12 +214,12 @@ impl Collector {
 
     /// A forked child does not begin with imports.
     pub(super) fn inherit_imports(&mut self, parent: u32, child: u32) {
-        if self.abilities.python_frames || self.processes.interpreter(child).is_none() {
+        if self.control.abilities.python_frames || self.processes.interpreter(child).is_none() {
             return;
         }
         if self.finds_python_frames(parent) {
             self.end_imports(child);
-        } else if let Some(imports) = &mut self.imports {
+        } else if let Some(imports) = &mut self.naming.imports {
             imports.end(child);
         }
     }
@@ -237,17 +233,17 @@ impl Collector {
     /// A process has ended, or executes another program; `image` is one that no process runs any
     /// more.
     pub(super) fn forget_code(&mut self, tgid: u32, image: Option<u64>) {
-        if let Some(imports) = &mut self.imports {
+        if let Some(imports) = &mut self.naming.imports {
             imports.forget(tgid);
         }
-        self.stacks.forget(Owner::Process(tgid));
+        self.naming.stacks.forget(Owner::Process(tgid));
         self.forget_image(image);
     }
 
     pub(super) fn forget_image(&mut self, image: Option<u64>) {
         if let Some(image) = image {
-            self.pythons.forget_image(image);
-            self.stacks.forget(Owner::Image(image));
+            self.naming.pythons.forget_image(image);
+            self.naming.stacks.forget(Owner::Image(image));
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The end of tracing: probes and tracers go, then the recording is completed.
 
 use super::{
-    Collector,
-    processes::{Process, Processes},
+    accounts::Accounts,
+    collector::Collector,
+    control::Control,
+    output::Output,
+    running::{Running, searchable},
     sink::Sink,
 };
-use crate::{bpf, ledger::Ledger, process, recording};
+use crate::{bpf, ledger::Ledger, recording};
 
 /// The remains of a collector that no longer traces anything.
 pub(super) struct Released {
@@ -18,14 +21,6 @@ pub(super) struct Released {
     pub(super) early: Vec<String>,
 }
 
-/// A process that was traced to the end of the recording.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
-    pub(super) tgid: u32,
-    /// When tracing of it began, CLOCK_MONOTONIC ns.
-    pub(super) since_ns: u64,
-}
-
 impl Collector {
     /// Continues every process without probes and without a tracer.
     pub(super) fn release(mut self) -> Released {
@@ -34,12 +29,16 @@ impl Collector {
         // If the store has stopped, its result has the reason.
         let _ = self.hand_over_stacks();
         let Self {
-            kernel,
-            holder,
-            sink,
-            ledger,
+            control:
+                Control {
+                    kernel,
+                    holder,
+                    removal,
+                    ..
+                },
+            accounts: Accounts { ledger, .. },
+            output: Output { sink, .. },
             mut processes,
-            removal,
             ..
         } = self;
         let mut links = removal.end();
@@ -61,21 +60,6 @@ impl Collector {
             early,
         }
     }
-}
-
-/// Processes among those that can be searched.
-pub(super) fn searchable(processes: &Processes, which: impl Fn(&Process) -> bool) -> Vec<Running> {
-    let running = processes.iter().filter(|(tgid, process)| {
-        // The addresses of a 32-bit program have half the size.
-        !process.is_32_bit && !process::has_ended(*tgid) && which(process)
-    });
-    let running = running.map(|(tgid, process)| Running {
-        tgid,
-        since_ns: process.row.started_ns,
-    });
-    let mut running: Vec<Running> = running.collect();
-    running.sort_unstable_by_key(|running| running.tgid);
-    running
 }
 
 impl Released {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Collector;
+use super::{kernel::Kernel, processes::Processes};
 use crate::{
     host::{
         Source,
@@ -24,7 +24,7 @@ use crate::{
 pub(super) struct Sampling {
     pub(super) source: Source,
     cgroups: Cgroups,
-    costs: Costs,
+    pub(super) costs: Costs,
     /// Between two readings of the costly figures.
     pub(super) least_rest: Duration,
 }
@@ -106,12 +106,12 @@ pub(super) struct Limited {
     pub(super) is_ours: bool,
 }
 
-impl Collector {
+impl Sampling {
     /// How full each limited memory is that traced processes use.
-    pub(super) fn levels(&self) -> Vec<Limited> {
-        let Sampling {
+    pub(super) fn levels(&self, processes: &Processes) -> Vec<Limited> {
+        let Self {
             source, cgroups, ..
-        } = &self.sampling;
+        } = self;
         let Some((level, swap_free)) = system::level(source) else {
             return Vec::new();
         };
@@ -122,7 +122,7 @@ impl Collector {
             is_ours: true,
         }];
         let own = cgroup::place(source, std::process::id());
-        let numbers = self.processes.iter().filter_map(|(_, of)| of.cgroup);
+        let numbers = processes.iter().filter_map(|(_, of)| of.cgroup);
         for number in numbers.collect::<BTreeSet<u32>>() {
             for (place, level) in cgroups.levels(source, number, swap_free) {
                 let is_known = |of: &&mut Limited| of.place.as_ref() == Some(&place);
@@ -141,23 +141,23 @@ impl Collector {
     }
 
     /// Reads everything once, the costly parts only when they are due.
-    pub(super) fn sample(&mut self) -> Samples {
-        let Sampling {
+    pub(super) fn sample(&mut self, processes: &mut Processes, kernel: &mut dyn Kernel) -> Samples {
+        let Self {
             source,
             cgroups,
             costs,
             least_rest: _,
-        } = &mut self.sampling;
+        } = self;
         let mut memory = Vec::new();
         let mut members = Vec::new();
         let mut wanted = HashSet::new();
-        for (tgid, process) in self.processes.iter_mut() {
+        for (tgid, process) in processes.iter_mut() {
             let id = process.row.id;
             let begin = Instant::now();
             let Ok((mut sample, detailed)) = process.sampler.sample() else {
                 continue;
             };
-            sample.threads_created = Some(self.kernel.threads_created(tgid));
+            sample.threads_created = Some(kernel.threads_created(tgid));
             match detailed {
                 true => costs.detailed.add(1, begin.elapsed()),
                 false => costs.process.add(1, begin.elapsed()),
@@ -184,10 +184,5 @@ impl Collector {
             cgroups,
             members,
         }
-    }
-
-    /// Cost of the samples so far.
-    pub(super) fn sample_costs(&self) -> Costs {
-        self.sampling.costs
     }
 }

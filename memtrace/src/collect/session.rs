@@ -1,47 +1,47 @@
 //! The time line of a recording: start, wait, intervals, signals, end.
 
 use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use tokio::{
-    io::{Interest, unix::AsyncFd},
+    io::unix::AsyncFd,
     signal::unix::{Signal, SignalKind, signal},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use super::{
-    CollectError, Collector, Parts, TABLES_AT_ATTACH,
     capture::Capture,
+    collector::{CollectError, Collector, Parts},
     ending::{Ending, Stage},
+    error::{SessionError, system},
     holders::{How, Looked},
     job,
     missing::Missing,
     pace::{Pace, Tick},
     plan::{Plan, default_output, meta},
     priority::Priority,
+    readiness::{pidfd, watch},
     sampling::Costs,
     signals::{Signals, pass_on},
     start_after::{Waiting, Watched},
     startup::Startup,
     store::Store,
+    tables,
     timings::Timings,
     verify,
 };
 use crate::{
-    bpf::{Ring, Tracer, TracerError},
+    bpf::{Ring, Tracer},
     clock,
     hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
     process::{
         self,
-        choose::ChooseError,
-        launch::{LaunchError, Launched},
-        target::{self, Target, TargetError},
+        launch::Launched,
+        target::{self, Target},
         terminal,
     },
     progress::{Manner, Progress},
@@ -86,38 +86,6 @@ pub(crate) struct Summary {
     pub(crate) holders: Option<Looked>,
     /// The recording ended because of a signal: nothing may take long any more.
     pub(crate) is_urgent: bool,
-}
-
-/// Why nothing, or not everything, was recorded.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SessionError {
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    #[error(transparent)]
-    Choose(#[from] ChooseError),
-    #[error(transparent)]
-    Collect(#[from] CollectError),
-    #[error(transparent)]
-    Recording(#[from] recording::Error),
-    #[error("nothing was recorded: the `--start-after` condition was never met")]
-    NotBegun,
-    #[error("cannot {what}: {source}")]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
-}
-
-impl From<TracerError> for SessionError {
-    fn from(error: TracerError) -> Self {
-        Self::Collect(error.into())
-    }
-}
-
-pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> SessionError {
-    move |source| SessionError::System { what, source }
 }
 
 /// Records until the command or the attached processes end, the time is over, or a signal comes.
@@ -300,7 +268,7 @@ async fn record_now(
         holders: None,
         is_urgent: false,
     };
-    let ended_ns = now_ns();
+    let ended_ns = clock::monotonic_ns();
     progress.doing("recording ended; removing the probes");
     let mut released = collector.release();
     session.ending.enter(Stage::Completing);
@@ -383,22 +351,31 @@ impl Session {
     ) -> Result<(), SessionError> {
         for target in targets {
             startup.doing(job::doing(target.pid, &target.name));
-            let attached =
-                collector.begin(target.pid, Origin::Attached, now_ns(), TABLES_AT_ATTACH);
+            let attached = collector.begin(
+                target.pid,
+                Origin::Attached,
+                clock::monotonic_ns(),
+                tables::AT_ATTACH,
+            );
             if let Err(error) = attached {
                 target.still_runs()?;
                 return Err(error.into());
             }
         }
         match plan.options.follow {
-            true => collector.join_all(now_ns(), |what| startup.doing(what))?,
+            true => collector.join_all(clock::monotonic_ns(), |what| startup.doing(what))?,
             false => collector.leave_out()?,
         }
         for target in targets {
             target.still_runs()?;
         }
         if let Some(launched) = launched.as_ref().filter(|launched| !launched.is_released()) {
-            collector.begin(launched.tgid(), Origin::Launched, now_ns(), Duration::ZERO)?;
+            collector.begin(
+                launched.tgid(),
+                Origin::Launched,
+                clock::monotonic_ns(),
+                Duration::ZERO,
+            )?;
             // It may be gone before it can be inspected.
             let program = std::fs::File::open(launched.program());
             let is_32_bit = program.and_then(target::is_32_bit);
@@ -436,7 +413,7 @@ impl Session {
                 }
                 _ = poll.tick() => {
                     self.drain(collector)?;
-                    let now = now_ns();
+                    let now = clock::monotonic_ns();
                     collector.end_old_imports(now);
                     collector.look_ahead(now).map_err(CollectError::from)?;
                 }
@@ -444,11 +421,11 @@ impl Session {
                 () = sleep_until(next) => {
                     let begin = Instant::now();
                     if may_miss {
-                        may_miss = collector.join_late(now_ns())?;
+                        may_miss = collector.join_late(clock::monotonic_ns())?;
                     }
                     let vanished = collector.vanished();
                     let drained = self.drain(collector)?;
-                    let now = now_ns();
+                    let now = clock::monotonic_ns();
                     if drained {
                         collector.bury(&vanished, now)?;
                     }
@@ -487,7 +464,7 @@ impl Session {
                         None => return Ok(()),
                     }
                 }
-                _ = self.searches.recv() => collector.search_now(now_ns()),
+                _ = self.searches.recv() => collector.search_now(clock::monotonic_ns()),
                 // The terminal is gone; the command was notified as well.
                 _ = self.signals.hangups.recv() => {
                     self.ending.ask(libc::SIGHUP);
@@ -532,7 +509,7 @@ impl Session {
             last: true,
             ..Tick::default()
         };
-        Ok(collector.interval(now_ns(), last)?)
+        Ok(collector.interval(clock::monotonic_ns(), last)?)
     }
 }
 
@@ -554,26 +531,4 @@ fn find_target(pid: u32) -> Result<Target, SessionError> {
         );
     }
     Ok(target)
-}
-
-/// A descriptor that becomes readable when the process ends.
-pub(super) fn pidfd(tgid: u32) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: no memory is involved.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tgid, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made it for us.
-    watch(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-fn watch<T: AsRawFd>(source: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: both things watched here, a ring buffer and a pidfd, own their
-    // descriptor and keep the same one until they are dropped.
-    Ok(unsafe { AsyncFd::register_with_interest(source, Interest::READABLE) }?)
-}
-
-/// CLOCK_MONOTONIC, as the kernel side's times.
-pub(super) fn now_ns() -> u64 {
-    clock::now_ns(libc::CLOCK_MONOTONIC)
 }

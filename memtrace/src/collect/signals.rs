@@ -2,7 +2,10 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::session::{SessionError, pidfd, system};
+use super::{
+    error::{SessionError, system},
+    readiness::pidfd,
+};
 use crate::{process::launch::Launched, progress::say};
 
 /// The signals that a recording acts on.

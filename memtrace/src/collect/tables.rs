@@ -17,6 +17,9 @@ use crate::{
     unwind::{Cache, Table, trampoline},
 };
 
+/// How long attaching waits for unwind tables; the largest programs take a few seconds.
+pub(super) const AT_ATTACH: Duration = Duration::from_secs(20);
+
 /// A file whose table is needed.
 #[derive(Debug)]
 pub(super) struct Job {

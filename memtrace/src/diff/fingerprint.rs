@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     SiteDifference,
+    facts::{Values, of},
     known::{self, Absence},
     module_name, symbol,
 };
@@ -37,9 +38,6 @@ pub(crate) struct Difference {
     /// Indices into [`super::Comparison::sites`].
     pub related_sites: Vec<usize>,
 }
-
-/// A field's values in one recording.
-pub(super) type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Facts of the last recording that differ from all earlier ones, the most related to `sites` first.
 pub(super) fn differences(recordings: &[Values], sites: &[SiteDifference]) -> Vec<Difference> {
@@ -162,18 +160,6 @@ impl Ranked {
     fn is_variable(&self) -> bool {
         self.difference.field.starts_with("env.")
     }
-}
-
-pub(super) fn of<'a>(values: &Values<'a>, field: &str) -> BTreeSet<&'a str> {
-    values.get(field).cloned().unwrap_or_default()
-}
-
-pub(super) fn values(facts: &[(String, String)]) -> Values<'_> {
-    let mut values = Values::new();
-    for (field, value) in facts {
-        values.entry(field).or_default().insert(value);
-    }
-    values
 }
 
 fn joined(values: &BTreeSet<&str>) -> Option<String> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
+    event::Layer,
     frames::{Frame, FrameKind, Wrappers},
     recording::SitePoint,
 };

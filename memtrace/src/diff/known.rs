@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::fingerprint::{Values, of};
+use super::facts::{Values, of};
 use crate::{
     recording::variables::{self, ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed, is_hashed},
     units::plural,

@@ -5,6 +5,8 @@
 //! by their relation to growth ([`fingerprint`]). Pure: recordings come as [`Run`]s. `docs/reference/diff.md`
 //! explains the claims of a comparison.
 
+mod error;
+mod facts;
 mod fingerprint;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -12,182 +14,34 @@ mod growth;
 mod isa;
 mod keys;
 mod known;
+mod level;
 mod matching;
 mod module_name;
+mod options;
 mod pooled;
 mod python_path;
 mod run;
+mod site_difference;
 mod stack;
 mod symbol;
+mod workload;
 
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, str::FromStr, sync::Arc};
+use std::collections::BTreeSet;
 
-use crate::{event::Layer, frames::Frame};
-
+pub(crate) use error::Error;
 pub(crate) use fingerprint::Difference;
 pub(crate) use fingerprint::isa;
 pub(crate) use growth::Growth;
 pub(crate) use known::{Absence, Gap, is_of_session, is_unread};
+pub(crate) use level::Level;
+pub(crate) use options::{Options, Per};
 pub(crate) use run::{POINTS, Run, Site};
+pub(crate) use site_difference::SiteDifference;
 pub(crate) use stack::Stack;
-
-/// If allocations per unit differ by more than this share of the larger, the programs did different
-/// work. Growth that differs by less may then only reflect the extra work.
-const SAME_WORKLOAD: f64 = 0.2;
-
-/// The unit of growth.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Per {
-    #[default]
-    Seconds,
-    /// Any allocation.
-    Count,
-    /// An allocation at this place: a function's name, or `file:line`.
-    AllocOf(String),
-}
-
-impl Per {
-    /// The unit, for people.
-    pub(crate) fn unit(&self) -> String {
-        match self {
-            Per::Seconds => "s".into(),
-            Per::Count => "allocation".into(),
-            Per::AllocOf(place) => format!("allocation of {place}"),
-        }
-    }
-}
-
-impl FromStr for Per {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "seconds" => Ok(Per::Seconds),
-            "count" => Ok(Per::Count),
-            _ => match text.strip_prefix("alloc-of=") {
-                Some(place) if !place.is_empty() => Ok(Per::AllocOf(place.into())),
-                _ => Err(format!(
-                    "`{text}` is not a unit; give `seconds`, `count` or `alloc-of=FUNCTION`"
-                )),
-            },
-        }
-    }
-}
-
-/// Options of a comparison.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub per: Per,
-    /// Functions that differ in template arguments only are different functions.
-    pub templates: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            per: Per::Seconds,
-            templates: true,
-        }
-    }
-}
-
-/// The way in which two sites were matched, the surest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    /// The same files (build id) and places in them, frame by frame.
-    BuildId,
-    /// The same functions of the same modules, frame by frame.
-    Symbol,
-    /// The same functions at the leaf, up to the nearest Python frame; callers differ.
-    Leaf,
-    /// The same modules and Python functions: a name is missing, or differs between builds.
-    Module,
-}
-
-impl Level {
-    pub(crate) const ALL: [Level; 4] = [Level::BuildId, Level::Symbol, Level::Leaf, Level::Module];
-
-    /// In JSON.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Level::BuildId => "L0",
-            Level::Symbol => "L1",
-            Level::Leaf => "L1-leaf",
-            Level::Module => "L2",
-        }
-    }
-
-    /// For people.
-    pub(crate) const fn meaning(self) -> &'static str {
-        match self {
-            Level::BuildId => "the same code, build id and offset",
-            Level::Symbol => "the same functions of the same modules",
-            Level::Leaf => "the same functions at the leaf",
-            Level::Module => "the same modules only",
-        }
-    }
-}
-
-/// Why recordings cannot be compared.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("`{0}` has no intervals: nothing was recorded; record again, longer")]
-    Empty(String),
-    #[error(
-        "`{run}` has no allocation at `{place}`; give `--per alloc-of=` a function or `file:line`; these allocate most often: `{known}`"
-    )]
-    NoSuchPlace {
-        run: String,
-        place: String,
-        known: String,
-    },
-}
-
-/// A site of one or both sides.
-#[derive(Clone, Debug)]
-pub(crate) struct SiteDifference {
-    pub layer: Layer,
-    pub by_allocator: bool,
-    /// `None`: on one side only.
-    pub level: Option<Level>,
-    /// Bytes per unit.
-    pub baseline: Growth,
-    pub new: Growth,
-    pub delta: Growth,
-    /// Live bytes at the moment that reports show; the sum of several baselines.
-    pub baseline_bytes: u64,
-    pub new_bytes: u64,
-    /// `None`: the site is not on that side.
-    pub baseline_stack: Option<Arc<Stack>>,
-    pub new_stack: Option<Arc<Stack>>,
-}
-
-impl SiteDifference {
-    /// The new side's stack, or the baseline's if it has none.
-    pub(crate) fn stack(&self) -> Option<&Stack> {
-        let stack = self.new_stack.as_ref().or(self.baseline_stack.as_ref());
-        stack.map(Arc::as_ref)
-    }
-
-    /// The frames of that stack, leaf first.
-    pub(crate) fn frames(&self) -> &[Arc<Frame>] {
-        self.stack().map_or(&[], |stack| &stack.frames)
-    }
-
-    /// Growth differs by more than the load of comparable recordings may.
-    pub(crate) fn is_beyond_load(&self) -> bool {
-        let larger = self.baseline.rate.abs().max(self.new.rate.abs());
-        self.delta.rate.abs() > SAME_WORKLOAD * larger
-    }
-
-    /// Worth reporting: growth differs, or one side does not have the site.
-    fn differs(&self) -> bool {
-        self.delta.rate != 0.0 || (self.level.is_none() && self.baseline_bytes + self.new_bytes > 0)
-    }
-}
+pub(crate) use workload::Workload;
 
 /// Live bytes by the way they were matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,21 +49,6 @@ pub(crate) struct Matched {
     pub baseline_bytes: u64,
     pub new_bytes: u64,
     pub sites: u64,
-}
-
-/// Allocation rates of both sides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Workload {
-    /// Allocations per unit.
-    pub baseline: f64,
-    pub new: f64,
-}
-
-impl Workload {
-    /// By more than a fifth of the larger.
-    pub(crate) fn differs(&self) -> bool {
-        (self.new - self.baseline).abs() > SAME_WORKLOAD * self.baseline.max(self.new)
-    }
 }
 
 /// The result.
@@ -338,7 +177,7 @@ pub(crate) fn compare(
     let (mappings, sites) = sites.into_iter().partition(|site| site.by_allocator);
     let sites: Vec<SiteDifference> = sites;
     let runs = || baselines.iter().chain([&new]);
-    let facts = runs().map(|side| fingerprint::values(&side.run.facts));
+    let facts = runs().map(|side| facts::values(&side.run.facts));
     let facts: Vec<_> = facts.collect();
     Ok(Comparison {
         per: options.per.clone(),
@@ -362,12 +201,4 @@ pub(crate) fn compare(
         only,
         unmatched_empty,
     })
-}
-
-impl SiteDifference {
-    /// For an order that does not depend on chance.
-    fn place(&self) -> impl Iterator<Item = (Option<&str>, Option<u64>)> {
-        let frames = self.frames().iter();
-        frames.map(|frame| (frame.function.as_deref(), frame.file_offset))
-    }
 }

@@ -2,10 +2,11 @@
 
 use super::{
     dominators::Dominators,
+    error::Error,
     graph::{Graph, NodeId},
     memory::{Cached, Live},
     retained::Retained,
-    search::{Error, Scene},
+    scene::Scene,
     ways,
     witness::{Witness, Witnesses},
 };

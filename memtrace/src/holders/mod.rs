@@ -5,6 +5,7 @@
 mod absent;
 mod calls;
 mod dominators;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod graph;
@@ -19,11 +20,13 @@ mod python;
 mod reference;
 mod references;
 mod retained;
+mod scene;
 mod search;
 mod subject;
 mod ways;
 mod witness;
 
 pub(crate) use calls::Calls;
-pub(crate) use search::{Error, Known, Sought, Wanted, of_sites, of_sought};
+pub(crate) use error::Error;
+pub(crate) use search::{Known, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

@@ -1,89 +1,31 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
-    graph::{Graph, NodeId},
+    error::Error,
+    graph::Graph,
     keepers,
     memory::{Cached, Live},
-    native::{self, Block, Native},
+    native::{Block, Native},
     pools,
     python::Python,
-    retained::Retained,
+    scene::Scene,
     subject::{Reading, Subject},
-    ways::{self, Lengths, Naming},
-    witness::{self, Witness, Witnesses},
 };
 use crate::{
     event::Layer,
-    hash::FastMap,
     ledger::{Extent, SiteKey},
-    process::{
-        self,
-        maps::{self, Mapping, MapsError},
-    },
+    process::{self, maps},
     recording::{Answer, AsOf, Found, Held, Holders, Sample, StepKind, Way},
     units,
 };
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// Blocks or objects of one kind that are examined.
 pub(crate) const SAMPLE: usize = 64;
 
-/// Readings of a path before it is given up.
-const TRIES: usize = 3;
-
 /// Searches of a running process before it counts that nothing but a cycle keeps something: torn memory
 /// can hide a path.
 const SEARCHES: usize = 3;
-
-/// Between two readings of the lengths of containers.
-const GROWTH_TIME: Duration = Duration::from_secs(1);
-
-/// The same of a process that may end soon, and grows fast.
-const BRIEF: Duration = Duration::from_millis(200);
-
-/// Elements of a container that is examined only for its growth.
-const LONG: u64 = 8;
-
-/// Containers that are named because they grow.
-const GROWING: usize = 5;
-
-/// Why a process cannot be searched.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error(transparent)]
-    Maps(#[from] MapsError),
-    #[error("process {0} ended during the search")]
-    Ended(u32),
-    #[error("process {0} executed another program during the search: search again")]
-    Replaced(u32),
-    #[error("the search was interrupted")]
-    Over,
-    #[error("the paths cannot be verified: {0}")]
-    Stop(String),
-    #[error("{0}")]
-    Held(String),
-    #[error("nothing grows in process {0} while it is stopped: search it while it runs")]
-    Still(u32),
-    #[error("the process has too many references for retained sizes")]
-    TooMany,
-    #[error("memtrace knows none of its malloc blocks, so it cannot tell which are lost: {0}")]
-    NoBlocks(String),
-    #[error(
-        "process {pid} runs no CPython that memtrace can read{}; for memory of C, C++ or Rust, use --address or --lost, or `memtrace record`",
-        reason(.why)
-    )]
-    NoPython { pid: u32, why: Option<String> },
-}
-
-fn reason(why: &Option<String>) -> String {
-    why.as_ref()
-        .map_or_else(String::new, |why| format!(": {why}"))
-}
 
 /// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
@@ -264,23 +206,6 @@ pub(crate) fn of_sought(
     )
 }
 
-/// The search, once everything that is reachable is known.
-pub(super) struct Scene<'a> {
-    subject: &'a Subject,
-    pub(super) graph: &'a Graph<'a>,
-    /// If it is requested.
-    pub(super) retained: Option<Retained>,
-    native: &'a Native,
-    mappings: &'a [Mapping],
-    pub(super) cached: &'a Cached<Live>,
-    site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
-    redact: bool,
-    why_no_python: Option<String>,
-    longest_stop: Duration,
-    /// Blocks are reachable, but no path to any of them could be verified.
-    lacks_paths: bool,
-}
-
 /// Searches, and again while the answer is doubtful or lacks paths and the process runs. `needs_unreached`: whether the
 /// answer depends on unreachable blocks.
 fn with_graph<T>(
@@ -400,194 +325,4 @@ fn search_once<T>(
         notes,
     };
     Ok((found, scene.lacks_paths))
-}
-
-impl Scene<'_> {
-    /// All objects of a type that something holds.
-    fn of_type(&self, name: &str) -> Result<Vec<u64>, Error> {
-        let python = self.python()?;
-        let objects = self.graph.objects();
-        let of_type = objects.filter(|&object| python.is_of_type(self.cached, object, name));
-        Ok(of_type.collect())
-    }
-
-    /// Between two readings of lengths.
-    fn growth_time(&self) -> Duration {
-        match self.subject.is_untouched() {
-            true => BRIEF,
-            false => GROWTH_TIME,
-        }
-    }
-
-    /// The containers that got the most elements within [`Scene::growth_time`], twice in a row.
-    fn growing(&self) -> Result<Vec<u64>, Error> {
-        let python = self.python()?;
-        let running = self.subject.running();
-        let running = running.ok_or_else(|| Error::Still(self.subject.pid()))?;
-        let lengths = || -> FastMap<u64, u64> {
-            let memory = Cached::new(running.clone());
-            let objects = self.graph.objects_with_references();
-            let long = objects.filter_map(|object| {
-                let length = python.length(&memory, object)?.value;
-                (length >= LONG).then_some((object, length))
-            });
-            long.collect()
-        };
-        let first = lengths();
-        thread::sleep(self.growth_time());
-        let second = lengths();
-        thread::sleep(self.growth_time());
-        let third = lengths();
-        let mut grown: Vec<(u64, u64)> = third
-            .iter()
-            .filter_map(|(object, last)| {
-                let (first, second) = (first.get(object)?, second.get(object)?);
-                (first < second && second < last).then(|| (last - first, *object))
-            })
-            .collect();
-        grown.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(grown
-            .into_iter()
-            .take(GROWING)
-            .map(|(_, object)| object)
-            .collect())
-    }
-
-    /// # Errors
-    /// No block of malloc is known: its allocator is not glibc's, and nothing was recorded.
-    fn knows_blocks(&self) -> Result<(), Error> {
-        match &self.native.note {
-            Some(why) if self.graph.blocks.len() == 0 => Err(Error::NoBlocks(why.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Blocks that nothing points to. Those that only garbage holds are not among them.
-    pub(super) fn lost(&self) -> Vec<Block> {
-        let blocks = self.graph.blocks;
-        let numbers = 0..blocks.len();
-        let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
-        let memory = self.cached.now();
-        let blocks = lost.map(|number| blocks.block(number));
-        blocks
-            .filter(|block| native::is_allocated(memory, *block))
-            .collect()
-    }
-
-    fn python(&self) -> Result<&Python, Error> {
-        self.graph.python.ok_or_else(|| Error::NoPython {
-            pid: self.subject.pid(),
-            why: self.why_no_python.clone(),
-        })
-    }
-
-    /// The holders of each group of addresses.
-    fn look(&mut self, groups: &[&[u64]]) -> Result<Vec<(u32, Vec<Way>)>, Error> {
-        let memory = self.cached.now();
-        let targets: Vec<(usize, NodeId)> = groups
-            .iter()
-            .enumerate()
-            .flat_map(|(group, addresses)| {
-                let reached = addresses.iter().filter_map(|&at| self.graph.reached(at));
-                reached.map(move |node| (group, node))
-            })
-            .collect();
-        let mut found: Vec<(usize, Witness)> = Vec::new();
-        let mut rest = targets;
-        for _ in 0..TRIES {
-            let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
-            let witnesses = Witnesses::new(self.graph, &nodes, memory.clone());
-            let (mut owners, mut tried) = (Vec::new(), Vec::new());
-            let mut failed = Vec::new();
-            for (group, node) in rest {
-                match witnesses.witness(node) {
-                    Some(witness) => {
-                        owners.push((group, node));
-                        tried.push(witness);
-                    }
-                    None => failed.push((group, node)),
-                }
-            }
-            let verified = witness::verify(self.subject, &tried, self.mappings)
-                .map_err(|error| Error::Stop(error.to_string()))?;
-            self.longest_stop = self.longest_stop.max(verified.longest_stop);
-            let outcome = owners.into_iter().zip(tried).zip(verified.holds);
-            for (((group, node), witness), holds) in outcome {
-                match holds {
-                    true => found.push((group, witness)),
-                    false => failed.push((group, node)),
-                }
-            }
-            rest = failed;
-            if rest.is_empty() {
-                break;
-            }
-        }
-        self.lacks_paths = found.is_empty() && !rest.is_empty();
-        let (lengths, growth) = self.lengths(&found);
-        let naming = self.naming();
-        let samples = groups.iter().enumerate().map(|(group, addresses)| {
-            let own = found.iter().filter(|(of, _)| *of == group);
-            let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
-            let mut ways = ways::ways(&naming, &own, &lengths, &growth);
-            // A few may be objects that the program was about to drop.
-            ways.retain(|way| way.held != Held::Cycle || 2 * way.blocks as usize >= own.len());
-            let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
-            if lost > 0 {
-                ways.push(Way {
-                    blocks: lost as u32,
-                    held: Held::Nothing,
-                });
-                ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
-            }
-            (addresses.len() as u32, ways)
-        });
-        Ok(samples.collect())
-    }
-
-    /// Sources of the names of steps.
-    pub(super) fn naming(&self) -> Naming<'_> {
-        Naming {
-            graph: self.graph,
-            native: self.native,
-            memory: self.cached.now(),
-            site_of: self.site_of,
-            redact: self.redact,
-            buffers: RefCell::default(),
-        }
-    }
-
-    /// Lengths of the containers on paths, and how many elements a second each gets. Nothing is known of that while the
-    /// process is stopped.
-    pub(super) fn lengths(&self, found: &[(usize, Witness)]) -> (Lengths, HashMap<NodeId, f64>) {
-        let read = |memory: &Live| {
-            let witnesses = found.iter().map(|(_, witness)| witness);
-            ways::lengths(self.graph, witnesses, memory)
-        };
-        let Some(running) = self.subject.running() else {
-            return (read(self.cached.now()), HashMap::new());
-        };
-        let before = read(&running);
-        if before.is_empty() {
-            return (before, HashMap::new());
-        }
-        let began = Instant::now();
-        thread::sleep(self.growth_time());
-        let after = read(&running);
-        let growth = ways::growth(&before, &after, began.elapsed().as_secs_f64());
-        (after, growth)
-    }
-
-    /// Whether there is a live block or object, and nothing that leads to it.
-    fn is_lost(&self, address: u64) -> bool {
-        let blocks = self.graph.blocks;
-        let memory = self.cached.now();
-        // Another allocator may have freed it since, unseen.
-        let is_known = self.native.note.is_none();
-        is_known
-            && self.graph.reached(address).is_none()
-            && blocks
-                .containing(address)
-                .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))
-    }
 }

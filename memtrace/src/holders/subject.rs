@@ -1,9 +1,9 @@
 //! The searched process: it runs, or is stopped.
 
 use super::{
+    error::Error,
     memory::Live,
     native::{Stop, StopError, Threads},
-    search::Error,
 };
 use crate::{process::execution::Execution, recording::AsOf};
 use std::{

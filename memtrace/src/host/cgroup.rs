@@ -6,27 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use super::level::Level;
 use super::{Facts, Source, system::counter};
 use crate::{process::memory::Budget, recording::CgroupSample};
 
 /// Version 1 expresses "no limit" as the largest multiple of a page (PAGE_COUNTER_MAX of
 /// include/linux/page_counter.h).
 const UNLIMITED: u64 = (i64::MAX as u64 / 4096) * 4096;
-
-/// How full a limited amount of memory is, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
-    /// Without file pages, which the kernel can drop.
-    pub(crate) used: u64,
-    pub(crate) limit: u64,
-}
-
-impl Level {
-    /// The part that is left.
-    pub(crate) fn room(self) -> u64 {
-        self.limit.saturating_sub(self.used)
-    }
-}
 
 /// A group, for one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -336,7 +322,7 @@ fn cpus(source: &Source, group: &Group) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{Redactor, tests::tree};
+    use crate::host::{Redactor, fixture::tree};
 
     const V2: [(&str, &str); 9] = [
         ("proc/7/cgroup", "0::/app.slice/worker\n"),

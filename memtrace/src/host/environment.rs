@@ -1,6 +1,6 @@
 //! A process's environment at its exec: the names of all variables, values by allow-list.
 
-use super::{FILE_AT_MOST, Facts, Redactor};
+use super::{Facts, Redactor, source::FILE_AT_MOST};
 use crate::{
     frames::caching,
     recording::variables::{ALL, IN_PART, NAMES, UNREADABLE, WITHHELD, hashed},

@@ -41,7 +41,7 @@ fn nvidia_driver(text: &str) -> (Option<&str>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{Redactor, tests::tree};
+    use crate::host::{Redactor, fixture::tree};
 
     #[test]
     fn the_driver_and_its_kind_are_recorded() {

@@ -1,6 +1,6 @@
 //! Facts about the machine: kernel, memory management, CPUs, virtualisation.
 
-use super::{Fact, Facts, Redactor, Source, chosen, gpu};
+use super::{Fact, Facts, Redactor, Source, gpu, isa};
 use crate::process::memory::bytes_of;
 
 /// Options of the kernel's command line that bear on memory, scheduling or instruction sets. Others
@@ -191,7 +191,7 @@ fn cpus(source: &Source, facts: &mut Facts) {
         .filter(|line| line.starts_with("processor"))
         .count();
     facts.add("cpu.count", (count > 0).then_some(count));
-    facts.add("cpu.isa_level", source.flags().map(isa_level));
+    facts.add("cpu.isa_level", source.flags().map(isa::level));
     facts.add("cpu.flags", source.flags().map(|flags| flags.join(" ")));
     for index in source.names("sys/devices/system/cpu/cpu0/cache") {
         let read = |file: &str| {
@@ -207,50 +207,6 @@ fn cpus(source: &Source, facts: &mut Facts) {
             facts.add(&format!("cpu.cache.l{level}{kind}"), read("size"));
         }
     }
-}
-
-/// Feature flags of the first CPU, sorted.
-pub(super) fn flags(source: &Source) -> Option<Vec<String>> {
-    let text = source.text("proc/cpuinfo")?;
-    let line = text.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        matches!(name.trim_end(), "flags" | "Features").then_some(value)
-    })?;
-    let mut flags: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-    flags.sort();
-    Some(flags)
-}
-
-/// Highest level of the x86-64 psABI ("micro-architecture levels") with all its features present,
-/// by the kernel's names (arch/x86/include/asm/cpufeatures.h).
-pub(super) fn isa_level(flags: &[String]) -> &'static str {
-    const LEVELS: [(&str, &[&str]); 3] = [
-        (
-            "x86-64-v2",
-            &[
-                "cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3",
-            ],
-        ),
-        (
-            "x86-64-v3",
-            &[
-                "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave",
-            ],
-        ),
-        (
-            "x86-64-v4",
-            &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"],
-        ),
-    ];
-    let has = |name: &&str| flags.iter().any(|flag| flag == name);
-    let mut reached = "x86-64";
-    for (level, needed) in LEVELS {
-        if !needed.iter().all(has) {
-            break;
-        }
-        reached = level;
-    }
-    reached
 }
 
 fn memory(source: &Source, facts: &mut Facts) {
@@ -291,10 +247,17 @@ fn hypervisor(source: &Source) -> Option<String> {
     })
 }
 
+/// The word in brackets of a file such as `always [madvise] never`, or the whole text.
+fn chosen(text: &str) -> &str {
+    text.split_once('[')
+        .and_then(|(_, rest)| Some(rest.split_once(']')?.0))
+        .unwrap_or_else(|| text.trim())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tests::tree;
+    use crate::host::fixture::tree;
 
     fn value<'a>(facts: &'a [Fact], field: &str) -> Option<&'a str> {
         let fact = facts.iter().find(|fact| fact.field == field)?;
@@ -362,21 +325,6 @@ mod tests {
     }
 
     #[test]
-    fn a_level_needs_all_below_it() {
-        let level = |flags: &str| {
-            let flags: Vec<_> = flags.split(' ').map(str::to_owned).collect();
-            isa_level(&flags)
-        };
-        assert_eq!(level("avx avx2"), "x86-64");
-        let v2 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3";
-        let v3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave";
-        assert_eq!(level(&format!("{v2} {v3}")), "x86-64-v3");
-        let v4 = "avx512f avx512bw avx512cd avx512dq avx512vl";
-        assert_eq!(level(&format!("{v2} {v3} {v4}")), "x86-64-v4");
-        assert_eq!(level(&format!("{v2} {v4}")), "x86-64-v2");
-    }
-
-    #[test]
     fn this_machine_has_facts_and_each_once() {
         let facts = facts(&Source::host(), &Redactor::default());
         assert!(value(&facts, "kernel.release").is_some());
@@ -386,5 +334,12 @@ mod tests {
         fields.sort();
         fields.dedup();
         assert_eq!(fields.len(), all);
+    }
+
+    #[test]
+    fn the_choice_is_in_brackets() {
+        assert_eq!(chosen("always [madvise] never\n"), "madvise");
+        assert_eq!(chosen("0\n"), "0");
+        assert_eq!(chosen("[broken"), "[broken");
     }
 }

@@ -1,9 +1,9 @@
 //! Facts about a process except its libraries and packages: its launch, and its limits.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
-use super::{Fact, Facts, Redactor, Source, cgroup, environment, machine};
-use crate::{ledger::ProcessId, process_root::Root};
+use super::{Fact, Facts, Redactor, Source, cgroup, environment, isa, userland::System};
+use crate::ledger::ProcessId;
 
 /// Limits by their names in `/proc/PID/limits`.
 const LIMITS: &[(&str, &str)] = &[
@@ -67,7 +67,7 @@ fn effective_isa(source: &Source, environ: &[u8]) -> Option<&'static str> {
     let disabled = environment::disabled_features(environ);
     let mut flags = source.flags()?.to_vec();
     flags.retain(|flag| !disabled.contains(flag));
-    Some(machine::isa_level(&flags))
+    Some(isa::level(&flags))
 }
 
 fn status(text: &str, facts: &mut Facts) {
@@ -103,30 +103,6 @@ fn limits(text: &str, facts: &mut Facts) {
             Some(format!("{} (hard {})", words.next()?, words.next()?))
         });
         facts.add(field, limit);
-    }
-}
-
-/// What the files of a process's root say about the system there.
-#[derive(Debug)]
-pub(super) struct System {
-    /// Of os-release.
-    release: String,
-    of_podman: bool,
-    of_docker: bool,
-}
-
-impl System {
-    pub(super) fn read(root: &Root) -> Self {
-        let has = |file| root.has(Path::new(file));
-        let releases = ["/etc/os-release", "/usr/lib/os-release"];
-        let mut releases = releases.iter().map(Path::new);
-        Self {
-            release: releases
-                .find_map(|file| root.read(file))
-                .unwrap_or_default(),
-            of_podman: has("/run/.containerenv"),
-            of_docker: has("/.dockerenv"),
-        }
     }
 }
 
@@ -221,7 +197,7 @@ fn size_option(mountinfo: &str, point: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{host::tests::tree, recording::variables};
+    use crate::{host::fixture::tree, recording::variables};
 
     #[test]
     fn the_texts_of_a_process_become_facts() {

@@ -1,6 +1,6 @@
 //! The machine's memory at one moment. Text in, figures out; nothing here needs a privilege.
 
-use super::{Source, cgroup::Level};
+use super::{Source, level::Level};
 use crate::{process::memory::bytes_of, recording::SystemSample};
 
 /// Reads the machine's figures now. Figures that the kernel does not provide are `None`.
@@ -117,7 +117,7 @@ fn hundredths(percent: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tests::tree;
+    use crate::host::fixture::tree;
 
     #[test]
     fn figures_are_those_that_the_kernel_prints() {

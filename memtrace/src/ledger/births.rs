@@ -1,8 +1,10 @@
 //! Births and ages of live blocks.
 
 use super::{
-    Births, LIFETIME_BUCKETS, ProcessId, SiteKey, bucket_of, space::Space, totals::Book,
-    without_zeros_at_end,
+    ProcessId, SiteKey,
+    lifetimes::{LIFETIME_BUCKETS, bucket_of, without_zeros_at_end},
+    space::Space,
+    totals::Book,
 };
 use crate::hash::FastMap;
 
@@ -10,6 +12,24 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Most rows of a site.
 const MAX_ROWS: usize = 256;
+
+/// Live blocks of one site by birth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Births {
+    /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending. At most 256
+    /// rows: if a site has more distinct seconds, neighbours are merged.
+    pub rows: Vec<(u64, u64, u64)>,
+    /// Number of blocks by age, in the buckets of [`super::SiteTotals::lifetimes`], without zeros at the end;
+    /// empty for a process that has ended.
+    pub ages: Box<[u64]>,
+}
+
+impl Births {
+    /// Total of all its blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rows.iter().map(|(_, bytes, _)| bytes).sum()
+    }
+}
 
 /// A scan under way.
 #[derive(Default)]

@@ -262,24 +262,33 @@ impl DeviceBook {
         cache.set_allocated(change(cache.allocated));
     }
 
-    pub(super) fn take_changes(&mut self, changes: &mut super::Changes) {
-        fn news<K: Copy, T: Copy + PartialEq>(
-            figures: &mut FastMap<K, Figure<T>>,
-        ) -> impl Iterator<Item = (K, T)> {
-            let figures = figures.iter_mut();
-            figures.filter_map(|(key, figure)| Some((*key, figure.news()?)))
-        }
+    /// Totals that changed since the last call, by process and device.
+    pub(super) fn take_totals(&mut self) -> Vec<((ProcessId, Device), DeviceTotals)> {
         // Memory attributed to an unknown device that turned out to belong to another.
         self.totals.retain(|(_, device), totals| {
             device.is_some() || totals.reported.is_some() || totals.now != DeviceTotals::default()
         });
-        changes.devices.extend(news(&mut self.totals));
-        changes.failures.extend(news(&mut self.failures));
-        changes.streams.extend(news(&mut self.streams));
-        changes.devices.sort_unstable_by_key(|(key, _)| *key);
-        changes.streams.sort_unstable_by_key(|(key, _)| *key);
-        changes.failures.sort_unstable_by_key(|(key, _)| *key);
+        news(&mut self.totals)
     }
+
+    /// The same for streams.
+    pub(super) fn take_streams(&mut self) -> Vec<(StreamKey, StreamTotals)> {
+        news(&mut self.streams)
+    }
+
+    /// The same for failed allocations.
+    pub(super) fn take_failures(&mut self) -> Vec<(FailureKey, Failure)> {
+        news(&mut self.failures)
+    }
+}
+
+/// Figures that changed since the last call, by key.
+fn news<K: Copy + Ord, T: Copy + PartialEq>(figures: &mut FastMap<K, Figure<T>>) -> Vec<(K, T)> {
+    let figures = figures.iter_mut();
+    let news = figures.filter_map(|(key, figure)| Some((*key, figure.news()?)));
+    let mut news: Vec<(K, T)> = news.collect();
+    news.sort_unstable_by_key(|(key, _)| *key);
+    news
 }
 
 impl CacheTotals {

@@ -2,7 +2,8 @@
 //! proportional to the processes alive. See [`super::Ledger::fold`].
 
 use super::{
-    LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, Totals,
+    LayerTotals, ProcessId, SiteKey, Totals,
+    lifetimes::LIFETIME_BUCKETS,
     totals::{Account, Book, Tally},
 };
 use crate::event::Layer;

@@ -11,8 +11,11 @@ mod births;
 mod cache;
 mod device_blocks;
 mod device_totals;
+mod figures;
 mod fold;
 mod holes;
+mod keys;
+mod lifetimes;
 mod lineage;
 mod physical;
 mod regions;
@@ -24,151 +27,22 @@ mod totals;
 #[cfg(test)]
 mod tests;
 
-use crate::event::{Action, Device, Event, Layer, StackId};
+use crate::event::{Action, Event, Layer};
 use crate::hash::FastMap;
 use births::BirthScan;
-pub(crate) use device_totals::{
-    CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals,
-};
+pub(crate) use births::Births;
+#[cfg(test)]
+pub(crate) use device_totals::StreamKey;
+pub(crate) use device_totals::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamTotals};
+pub(crate) use figures::{Changes, Counts, LayerTotals, SiteTotals, Totals};
 pub(crate) use holes::{HeldOpen, Hole};
+pub use keys::ProcessId;
+pub(crate) use keys::SiteKey;
+pub(crate) use lifetimes::LIFETIME_BUCKETS;
 use lineage::Ancestor;
-use memtrace_common::loss::Reason;
 use space::{Birth, Space};
 pub(crate) use survivors::{Extent, HeapCopy, Survivors};
 use totals::Book;
-
-/// Number of log₂ buckets of [`SiteTotals::lifetimes`]: bucket `i` counts
-/// blocks freed after [2^i, 2^(i+1)) nanoseconds (bucket 0 also 0 ns).
-pub(crate) const LIFETIME_BUCKETS: usize = 48;
-
-/// The bucket of a lifetime, or of an age.
-fn bucket_of(ns: u64) -> usize {
-    (ns.max(1).ilog2() as usize).min(LIFETIME_BUCKETS - 1)
-}
-
-fn without_zeros_at_end(counts: &[u64]) -> Box<[u64]> {
-    let used = counts.iter().rposition(|count| *count > 0);
-    counts[..used.map_or(0, |last| last + 1)].into()
-}
-
-/// A process of the recording (a tgid may come back; an id does not). From 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ProcessId(pub u32);
-
-/// An allocation site: process, layer and stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SiteKey {
-    pub process: ProcessId,
-    pub layer: Layer,
-    pub stack: StackId,
-    /// The layer's caller was itself an allocator (mappings, and device memory).
-    pub by_allocator: bool,
-    /// The device of its memory; also `None` for memory of no device.
-    pub device: Device,
-}
-
-/// Figures of a site and of a whole layer of a process. Sizes in bytes. For vm and python a block
-/// is a contiguous piece of a mapping: a munmap in the middle turns one into two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Live, allocated by this process itself since tracing began.
-    pub live_bytes: u64,
-    pub live_count: u64,
-    /// Live, inherited from the parent at fork and not released here since.
-    pub inherited_bytes: u64,
-    pub inherited_count: u64,
-    /// Ever allocated.
-    pub alloc_bytes: u64,
-    pub alloc_count: u64,
-    /// Ever released, of the memory allocated here. For a mapping a cut counts its bytes, and a
-    /// piece counts once it is completely gone.
-    pub free_bytes: u64,
-    pub free_count: u64,
-    /// Largest `live_bytes` ever, and when (CLOCK_MONOTONIC ns).
-    pub peak_bytes: u64,
-    pub peak_ns: u64,
-}
-
-/// Totals of one site.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SiteTotals {
-    pub totals: Totals,
-    /// `live_bytes`, `live_count` at the moment the whole layer of the process was at its peak.
-    /// Valid as of `peak_epoch`; if the layer's `peak_epoch` is newer, this site has not changed
-    /// since that peak, so its live figures are the figures at the peak.
-    pub at_peak_bytes: u64,
-    pub at_peak_count: u64,
-    pub peak_epoch: u64,
-    /// First and last allocation, CLOCK_MONOTONIC ns.
-    pub first_ns: u64,
-    pub last_ns: u64,
-    /// Lifetimes of the blocks whose end was seen (not those replaced after a
-    /// lost release), see [`LIFETIME_BUCKETS`]; zeros at the end are left out.
-    pub lifetimes: Box<[u64]>,
-}
-
-/// Totals of one layer of one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LayerTotals {
-    pub totals: Totals,
-    /// Counts the layer's peaks, see [`SiteTotals::at_peak_bytes`].
-    pub peak_epoch: u64,
-    /// vm only: bytes mapped before tracing began and still mapped.
-    pub before_attach_bytes: u64,
-    /// Live at the exec that cleared them, summed over all execs.
-    pub cleared_by_exec_bytes: u64,
-    pub cleared_by_exec_count: u64,
-}
-
-/// Changes since the last call of `Ledger::take_changes`.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    pub sites: Vec<(SiteKey, SiteTotals)>,
-    pub layers: Vec<((ProcessId, Layer), LayerTotals)>,
-    pub devices: Vec<((ProcessId, Device), DeviceTotals)>,
-    pub streams: Vec<(StreamKey, StreamTotals)>,
-    pub failures: Vec<(FailureKey, Failure)>,
-}
-
-/// Live blocks of one site by birth.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Births {
-    /// Upper edge of the births counted (CLOCK_MONOTONIC ns) → bytes, count. Ascending. At most 256
-    /// rows: if a site has more distinct seconds, neighbours are merged.
-    pub rows: Vec<(u64, u64, u64)>,
-    /// Number of blocks by age, in the buckets of [`SiteTotals::lifetimes`], without zeros at the end;
-    /// empty for a process that has ended.
-    pub ages: Box<[u64]>,
-}
-
-impl Births {
-    /// Total of all its blocks.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.rows.iter().map(|(_, bytes, _)| bytes).sum()
-    }
-}
-
-/// Errors in the events themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// [`Reason::UnknownFree`].
-    pub unknown_free: u64,
-    /// [`Reason::AddressReused`].
-    pub address_reused: u64,
-    /// [`Reason::OutcomeLost`].
-    pub outcome_lost: u64,
-}
-
-impl Counts {
-    /// Every count by its reason, zero included.
-    pub fn by_reason(&self) -> [(Reason, u64); 3] {
-        [
-            (Reason::UnknownFree, self.unknown_free),
-            (Reason::AddressReused, self.address_reused),
-            (Reason::OutcomeLost, self.outcome_lost),
-        ]
-    }
-}
 
 /// Live allocations of all processes of a recording.
 pub struct Ledger {

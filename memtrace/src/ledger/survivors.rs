@@ -1,6 +1,10 @@
 //! Blocks that stay: of each site those that were born in a window of time and are still live.
 
-use super::{AddressSpace, LIFETIME_BUCKETS, Ledger, Process, SiteKey, bucket_of, space::Space};
+use super::{
+    AddressSpace, Ledger, Process, SiteKey,
+    lifetimes::{LIFETIME_BUCKETS, bucket_of},
+    space::Space,
+};
 use crate::{
     event::Layer,
     hash::{FastMap, mix},

@@ -10,8 +10,11 @@
 //! it moves the site to the layer's epoch.
 
 use super::{
-    Changes, Counts, LIFETIME_BUCKETS, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
-    bucket_of, device_totals::DeviceBook, lineage::Ancestor, table::Block, without_zeros_at_end,
+    Changes, Counts, LayerTotals, ProcessId, SiteKey, SiteTotals, Totals,
+    device_totals::DeviceBook,
+    lifetimes::{LIFETIME_BUCKETS, bucket_of, without_zeros_at_end},
+    lineage::Ancestor,
+    table::Block,
 };
 use crate::{
     event::{Device, Layer, StackId},
@@ -311,8 +314,12 @@ impl Book {
     }
 
     pub(super) fn take_changes(&mut self) -> Changes {
-        let mut changes = Changes::default();
-        self.devices.take_changes(&mut changes);
+        let mut changes = Changes {
+            devices: self.devices.take_totals(),
+            streams: self.devices.take_streams(),
+            failures: self.devices.take_failures(),
+            ..Changes::default()
+        };
         for index in std::mem::take(&mut self.changed_sites) {
             let site = &mut self.sites[index as usize];
             if let Some(tally) = &mut site.tally {
@@ -434,35 +441,6 @@ impl Tally {
                 .as_deref()
                 .map_or_else(Box::default, |counts| without_zeros_at_end(counts)),
         }
-    }
-}
-
-impl LayerTotals {
-    fn holds_nothing(&self) -> bool {
-        self.totals.live_count + self.totals.inherited_count + self.before_attach_bytes == 0
-    }
-}
-
-impl Totals {
-    /// One block more; whether that is a new peak.
-    fn gain(&mut self, size: u64, time_ns: u64) -> bool {
-        self.alloc_bytes += size;
-        self.alloc_count += 1;
-        self.live_bytes += size;
-        self.live_count += 1;
-        let is_peak = self.live_bytes > self.peak_bytes;
-        if is_peak {
-            self.peak_bytes = self.live_bytes;
-            self.peak_ns = time_ns;
-        }
-        is_peak
-    }
-
-    fn clear_outstanding(&mut self) {
-        self.live_bytes = 0;
-        self.live_count = 0;
-        self.inherited_bytes = 0;
-        self.inherited_count = 0;
     }
 }
 

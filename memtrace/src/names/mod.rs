@@ -20,7 +20,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    time::Duration,
 };
 
 use crate::{recording::LocationId, symbolize::debuginfod};
@@ -28,12 +27,8 @@ pub(crate) use line::{Named, Place};
 pub(crate) use namer::{ModuleKey, Namer};
 use opener::Request;
 pub(crate) use process::{SUBCOMMAND, run};
-
-/// How often a wait looks whether it is over.
-const SLICE: Duration = Duration::from_millis(20);
-
-/// The names of a location, which may come again, with better ones.
-pub(crate) type Answer = (LocationId, Named);
+pub(crate) use thread::Answer;
+use thread::SLICE;
 
 /// Handle of the threads, which end with it.
 pub(crate) struct Names {

@@ -10,14 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Answer, ModuleKey, Named, Namer, Place, map_file::MapFile};
+use super::{ModuleKey, Named, Namer, Place, map_file::MapFile};
 use crate::{process_root::Root, recording::LocationId};
+
+/// How often a wait looks whether it is over.
+pub(super) const SLICE: Duration = Duration::from_millis(20);
 
 /// How often files are looked at that may have better names now.
 const REFRESH: Duration = Duration::from_millis(250);
 
 /// How long failed requests may take when the recording has ended and everything waits for names.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(10);
+
+/// The names of a location, which may come again, with better ones.
+pub(crate) type Answer = (LocationId, Named);
 
 pub(super) enum Request {
     Module {
@@ -203,7 +209,7 @@ impl Thread<'_> {
             && Instant::now() < deadline
             && !self.namer.is_over.load(Ordering::Relaxed)
         {
-            std::thread::sleep(super::SLICE);
+            std::thread::sleep(SLICE);
             if !self.look_at_all() {
                 return;
             }

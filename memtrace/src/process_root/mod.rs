@@ -1,6 +1,8 @@
 //! Files whose path a traced process may have made up. Each is opened with no more rights than that process has, by a
 //! helper process within a deadline (`opener.rs`, `serve.rs`): another user's file system may never answer.
 
+mod fd_path;
+mod memory_copy;
 mod opener;
 mod serve;
 mod wire;
@@ -9,7 +11,7 @@ use std::{
     fs::{self, File},
     io,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::AsFd,
         unix::{
             ffi::OsStrExt,
             fs::{MetadataExt, OpenOptionsExt},
@@ -19,22 +21,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use serde::{Deserialize, Serialize};
-
-use self::wire::{Found, Operation, Request, Version};
+use self::wire::{Found, MEMORY_AT_MOST, Operation, Request, Version};
+pub(crate) use self::{
+    fd_path::fd_path,
+    memory_copy::copy_memory,
+    serve::{SUBCOMMAND, open_files},
+    wire::LastLink,
+};
 use crate::{
-    helper,
     rights::{Rights, owns_mounts, shares_user_namespace},
     units,
 };
-
-/// The hidden subcommand of a helper.
-pub(crate) const SUBCOMMAND: &str = "open-files";
-
-/// The helper's life: see [`SUBCOMMAND`].
-pub(crate) fn open_files() {
-    serve::serve(&helper::begin(c"open-files"));
-}
 
 /// The directory that a process takes for `/`, and its rights to the files below. Clones share the descriptors.
 #[derive(Clone, Debug)]
@@ -63,13 +60,6 @@ struct Process {
     folder: File,
     /// As last known.
     rights: Mutex<Rights>,
-}
-
-/// How to treat a path whose last part is a symbolic link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum LastLink {
-    Follow,
-    Refuse,
 }
 
 impl Root {
@@ -311,29 +301,6 @@ impl Memory {
     }
 }
 
-/// Fills the buffer with the memory of process `pid` from an absolute address on. It may wait for a file, as
-/// [`Memory`] does not. Not by `/proc/PID/mem`: while that waits, the process cannot change its mappings.
-///
-/// # Errors
-/// The process is gone or may not be read; `EFAULT`: part of it cannot be read.
-pub(crate) fn copy_memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
-    let local = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: buffer.len(),
-    };
-    // SAFETY: writes to `buffer` alone.
-    let read = unsafe { libc::process_vm_readv(pid.cast_signed(), &local, 1, &remote, 1, 0) };
-    match usize::try_from(read) {
-        Ok(read) if read == buffer.len() => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
 /// A folder of a process's root.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -368,16 +335,8 @@ impl Folder {
 /// Most bytes of a text that are read.
 const TEXT_AT_MOST: u64 = 64 << 10;
 
-/// Most bytes of memory shown by `/proc` that are read.
-const MEMORY_AT_MOST: u64 = 1 << 20;
-
 /// Bytes of a file about mappings. The kernel's default limit of 65,530 mappings makes about 8 MiB.
 const MAPPINGS_AT_MOST: u64 = 32 << 20;
-
-/// A path to the very inode of an open file, whatever its name means here; valid as long as the file is open.
-pub(crate) fn fd_path(file: &File) -> PathBuf {
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
-}
 
 #[cfg(test)]
 mod tests {

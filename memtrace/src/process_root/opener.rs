@@ -128,7 +128,7 @@ impl Opener {
 
 #[cfg(not(test))]
 fn start(line: UnixStream) -> io::Result<Option<Child>> {
-    crate::helper::start(super::SUBCOMMAND, &line).map(Some)
+    crate::helper::start(super::serve::SUBCOMMAND, &line).map(Some)
 }
 
 /// This program has no subcommands.

@@ -16,9 +16,19 @@ use std::{
 };
 
 use super::{
-    LastLink, MEMORY_AT_MOST, copy_memory, fd_path,
-    wire::{Answer, Failure, Found, Operation, Request, receive, send},
+    fd_path::fd_path,
+    memory_copy::copy_memory,
+    wire::{Answer, Failure, Found, LastLink, MEMORY_AT_MOST, Operation, Request, receive, send},
 };
+use crate::helper;
+
+/// The hidden subcommand of a helper.
+pub(crate) const SUBCOMMAND: &str = "open-files";
+
+/// The helper's life: see [`SUBCOMMAND`].
+pub(crate) fn open_files() {
+    serve(&helper::begin(c"open-files"));
+}
 
 /// Answers until memtrace has ended.
 pub(super) fn serve(line: &UnixStream) {

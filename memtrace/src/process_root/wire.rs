@@ -12,7 +12,6 @@ use std::{
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::LastLink;
 use crate::rights::Rights;
 
 /// What to open or read, below the folder that comes with it. The bytes are the path.
@@ -25,6 +24,13 @@ pub(super) struct Request {
     /// The process's mount namespace belongs to memtrace's user namespace, so no user can mount in it.
     pub(super) owns_mounts: bool,
     pub(super) operation: Operation,
+}
+
+/// How to treat a path whose last part is a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LastLink {
+    Follow,
+    Refuse,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -52,6 +58,9 @@ impl Operation {
         matches!(self, Self::Memory(_) | Self::MemoryAt { .. })
     }
 }
+
+/// Most bytes of memory shown by `/proc` that are read.
+pub(super) const MEMORY_AT_MOST: u64 = 1 << 20;
 
 /// See [`super::Folder::version`].
 pub(super) type Version = (u64, u64, i64, i64);

@@ -1,6 +1,7 @@
 //! Detects whether a file contains a CPython interpreter, its version, and the addresses of its
 //! evaluation loop.
 
+use super::Candidate;
 use crate::{arch, process::elf::Elf, unwind};
 use std::{ops::Range, path::Path};
 
@@ -8,25 +9,6 @@ use std::{ops::Range, path::Path};
 pub(super) const SUPPORTED: Range<u32> = 9..15;
 
 const EVAL: &str = "_PyEval_EvalFrameDefault";
-
-/// A file that holds an interpreter. Addresses as the file means them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    /// 11 for Python 3.11.
-    pub minor: u32,
-    /// `_PyRuntime`.
-    pub runtime: u64,
-    /// Code of `_PyEval_EvalFrameDefault`, and of the part that the compiler moved away (or an
-    /// empty range): start and end.
-    pub eval: [[u64; 2]; 2],
-    /// Functions that the loop calls for the instructions, in an interpreter built with tail calls
-    /// (3.14). Native frames there belong to the loop and mean nothing to the user.
-    pub handlers: Option<[u64; 2]>,
-    /// Start of the function that frees code objects.
-    pub code_dealloc: Option<u64>,
-    /// Its description of its own layout, which it has since 3.13; empty if there is none.
-    pub description: Vec<u8>,
-}
 
 /// An interpreter whose frames are not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! Versions 3.9 to 3.14 with the global interpreter lock. Up to 3.10 a code object knows only its
 //! own name (`run`); since 3.11 a qualified one (`Server.run`).
 
+mod candidate;
 mod code_object;
 mod detect;
 mod lines;
@@ -11,8 +12,9 @@ mod offsets;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use candidate::Candidate;
 pub(crate) use code_object::CodeObject;
-pub(crate) use detect::{Candidate, Unsupported, find};
+pub(crate) use detect::{Unsupported, find};
 pub(crate) use offsets::interpreter;
 
 use std::io;

@@ -25,16 +25,6 @@ pub(crate) fn capacity_of(device: u8) -> String {
 /// `process` of a fact of the machine.
 const MACHINE: i64 = -1;
 
-/// A process has one value for a field.
-pub(super) const TABLE: &str = "
-CREATE TABLE fact (
-    process INTEGER NOT NULL,
-    field INTEGER NOT NULL,
-    value INTEGER NOT NULL,
-    PRIMARY KEY (process, field)
-) WITHOUT ROWID;
-";
-
 impl Writer {
     /// Adds facts; a later value takes the place of an earlier one. Committed with the next interval.
     pub fn facts(&mut self, facts: &[Fact]) -> Result<(), Error> {

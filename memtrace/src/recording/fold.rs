@@ -1,13 +1,13 @@
-//! Removes the rows of a process that was folded into a group.
+//! The rows written for each process, and their removal when it is folded into a group.
 
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
-use rusqlite::params;
+use rusqlite::{Connection, ToSql, params};
 
-use super::{ProcessRow, Writer};
+use super::ProcessRow;
 use crate::ledger::{ProcessId, SiteKey};
 
 /// Only a process that ended so soon may be folded: for longer the places of its figures over time
@@ -108,25 +108,28 @@ impl Written {
             }
         }
     }
-}
-
-impl Writer {
-    pub(super) fn take_back(&mut self, process: ProcessId) -> rusqlite::Result<()> {
+    /// Removes the rows of a process from the recording.
+    pub(super) fn take_back(
+        &mut self,
+        connection: &Connection,
+        process: ProcessId,
+    ) -> rusqlite::Result<()> {
+        let delete = |sql: &str, of: &[&dyn ToSql]| connection.prepare_cached(sql)?.execute(of);
         for table in TABLES {
             let sql = format!("DELETE FROM {table} WHERE process = ?1");
-            self.insert(&sql, params![process.0])?;
+            delete(&sql, params![process.0])?;
         }
-        self.insert("DELETE FROM process WHERE id = ?1", params![process.0])?;
-        let Some(written) = self.written.processes.remove(&process) else {
+        delete("DELETE FROM process WHERE id = ?1", params![process.0])?;
+        let Some(written) = self.processes.remove(&process) else {
             return Ok(());
         };
         for site in written.sites.values() {
-            self.insert("DELETE FROM site WHERE id = ?1", params![site])?;
-            self.insert("DELETE FROM births WHERE site = ?1", params![site])?;
-            self.insert("DELETE FROM ages WHERE site = ?1", params![site])?;
+            delete("DELETE FROM site WHERE id = ?1", params![site])?;
+            delete("DELETE FROM births WHERE site = ?1", params![site])?;
+            delete("DELETE FROM ages WHERE site = ?1", params![site])?;
         }
         for (interval, site) in written.history {
-            self.insert(
+            delete(
                 "DELETE FROM site_history WHERE interval = ?1 AND site = ?2",
                 params![interval, site],
             )?;

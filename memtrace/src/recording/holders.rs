@@ -223,36 +223,6 @@ impl Held {
     }
 }
 
-pub(super) const TABLES: &str = "
-CREATE TABLE holders (
-    site INTEGER PRIMARY KEY,
-    sampled INTEGER NOT NULL,
-    after_ns INTEGER
-);
-CREATE TABLE holders_way (
-    site INTEGER NOT NULL,
-    way INTEGER NOT NULL,
-    blocks INTEGER NOT NULL,
-    held TEXT NOT NULL,
-    container INTEGER,
-    expression INTEGER,
-    PRIMARY KEY (site, way)
-) WITHOUT ROWID;
-CREATE TABLE holders_step (
-    site INTEGER NOT NULL,
-    way INTEGER NOT NULL,
-    step INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    name INTEGER NOT NULL,
-    type INTEGER,
-    length INTEGER,
-    growth_per_s REAL,
-    repeated INTEGER NOT NULL,
-    buffer INTEGER,
-    PRIMARY KEY (site, way, step)
-) WITHOUT ROWID;
-";
-
 impl Writer {
     /// Writes the holders of a site's blocks, in place of earlier ones; a site that the recording does not have is skipped.
     pub(crate) fn holders(&mut self, of: &Holders) -> Result<(), Error> {

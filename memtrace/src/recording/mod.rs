@@ -18,6 +18,7 @@ mod guard;
 mod history;
 mod holders;
 mod killed;
+mod open;
 mod output;
 mod overview;
 mod read;
@@ -46,8 +47,8 @@ pub(crate) use history::{IntervalId, SiteFigures};
 pub(crate) use holders::{
     Answer, AsOf, Found, Held, Holders, Keeper, Keepers, Kept, Path, Sample, Step, StepKind, Way,
 };
+pub(crate) use open::Recording;
 pub(crate) use overview::Overview;
-pub(crate) use read::Recording;
 pub use samples::MemorySample;
 pub(crate) use samples::{CgroupSample, SystemSample};
 pub(crate) use site_series::{SitePoint, SiteSeries};

@@ -2,7 +2,7 @@
 //! them for readers; a change here is a new [`VERSION`], a line there and a recording of it in
 //! `tests/schemas/`.
 
-use super::{facts, holders, series, untraced};
+use super::{CgroupSample, MemorySample, SystemSample};
 
 /// `application_id` of the SQLite header: "mtrc".
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
@@ -24,23 +24,14 @@ pub(super) const MIN_READER: i64 = 6;
 
 /// Makes every table.
 pub(super) fn statements() -> String {
-    [
-        TABLES,
-        &series::tables(),
-        facts::TABLE,
-        untraced::TABLE,
-        holders::TABLES,
-    ]
-    .concat()
+    [TABLES, &samples(), FACT, UNTRACED, HOLDERS].concat()
 }
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and stacks are
 /// stored once; the tree of stacks has millions of nodes, so a row holds a run of them. Current
 /// figures are in `site`; `site_history` is in order of time, so that an interval touches few
-/// pages; it grows until intervals are merged (`thin.rs`). Tables of samples are in
-/// [`super::series`], that of facts in [`super::facts`], that of processes that are not traced in
-/// [`super::untraced`], those of holders in [`super::holders`].
-pub(super) const TABLES: &str = "
+/// pages; it grows until intervals are merged (`thin.rs`).
+const TABLES: &str = "
 CREATE TABLE recording (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     meta TEXT NOT NULL,
@@ -239,4 +230,78 @@ CREATE TABLE ages (
     ages BLOB NOT NULL,
     lifetimes BLOB NOT NULL
 );
+";
+
+/// The tables that hold samples; their columns are the fields'.
+fn samples() -> String {
+    let table = |name: &str, keys: &[&str], columns: &[&str]| {
+        let required: Vec<_> = keys
+            .iter()
+            .map(|key| format!("{key} INTEGER NOT NULL"))
+            .collect();
+        format!(
+            "CREATE TABLE {name} ({}, {} INTEGER, PRIMARY KEY ({})) WITHOUT ROWID;\n",
+            required.join(", "),
+            columns.join(" INTEGER, "),
+            keys.join(", ")
+        )
+    };
+    [
+        table("memory", &["process", "interval"], MemorySample::COLUMNS),
+        table("system", &["interval"], SystemSample::COLUMNS),
+        table("cgroup", &["cgroup", "interval"], CgroupSample::COLUMNS),
+        "CREATE TABLE in_cgroup (process INTEGER PRIMARY KEY, cgroup INTEGER NOT NULL);\n".into(),
+    ]
+    .concat()
+}
+
+/// A process has one value for a field.
+const FACT: &str = "
+CREATE TABLE fact (
+    process INTEGER NOT NULL,
+    field INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    PRIMARY KEY (process, field)
+) WITHOUT ROWID;
+";
+
+/// Processes of the job that are not in the recording, see [`super::untraced`].
+const UNTRACED: &str = "
+CREATE TABLE untraced (
+    tgid INTEGER PRIMARY KEY,
+    comm TEXT NOT NULL,
+    cmdline TEXT NOT NULL,
+    why TEXT NOT NULL
+);
+";
+
+/// Holders of the blocks of a site, see [`super::holders`].
+const HOLDERS: &str = "
+CREATE TABLE holders (
+    site INTEGER PRIMARY KEY,
+    sampled INTEGER NOT NULL,
+    after_ns INTEGER
+);
+CREATE TABLE holders_way (
+    site INTEGER NOT NULL,
+    way INTEGER NOT NULL,
+    blocks INTEGER NOT NULL,
+    held TEXT NOT NULL,
+    container INTEGER,
+    expression INTEGER,
+    PRIMARY KEY (site, way)
+) WITHOUT ROWID;
+CREATE TABLE holders_step (
+    site INTEGER NOT NULL,
+    way INTEGER NOT NULL,
+    step INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    name INTEGER NOT NULL,
+    type INTEGER,
+    length INTEGER,
+    growth_per_s REAL,
+    repeated INTEGER NOT NULL,
+    buffer INTEGER,
+    PRIMARY KEY (site, way, step)
+) WITHOUT ROWID;
 ";

@@ -11,29 +11,6 @@ use crate::{
     ledger::{DeviceTotals, ProcessId},
 };
 
-/// The tables that hold samples; their columns are the fields'.
-pub(super) fn tables() -> String {
-    let table = |name: &str, keys: &[&str], columns: &[&str]| {
-        let required: Vec<_> = keys
-            .iter()
-            .map(|key| format!("{key} INTEGER NOT NULL"))
-            .collect();
-        format!(
-            "CREATE TABLE {name} ({}, {} INTEGER, PRIMARY KEY ({})) WITHOUT ROWID;\n",
-            required.join(", "),
-            columns.join(" INTEGER, "),
-            keys.join(", ")
-        )
-    };
-    [
-        table("memory", &["process", "interval"], MemorySample::COLUMNS),
-        table("system", &["interval"], SystemSample::COLUMNS),
-        table("cgroup", &["cgroup", "interval"], CgroupSample::COLUMNS),
-        "CREATE TABLE in_cgroup (process INTEGER PRIMARY KEY, cgroup INTEGER NOT NULL);\n".into(),
-    ]
-    .concat()
-}
-
 /// The samples of one interval, see [`super::Interval`].
 impl Writer {
     pub(super) fn insert_memory(

@@ -14,15 +14,6 @@ pub(crate) struct Untraced {
     pub(crate) why: String,
 }
 
-pub(super) const TABLE: &str = "
-CREATE TABLE untraced (
-    tgid INTEGER PRIMARY KEY,
-    comm TEXT NOT NULL,
-    cmdline TEXT NOT NULL,
-    why TEXT NOT NULL
-);
-";
-
 impl Writer {
     /// Adds a process that is not traced. Committed with the next interval.
     pub(crate) fn untraced(&mut self, of: &Untraced) -> Result<(), Error> {

@@ -325,7 +325,7 @@ impl Writer {
             ],
         )?;
         for process in &interval.folded {
-            self.take_back(*process)?;
+            self.written.take_back(&self.connection, *process)?;
         }
         for (key, site) in &interval.changes.sites {
             self.insert_site(id, interval.time_ns, *key, site)?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Error, advice, device_table::name as device_name, evidence, findings, holders, incomplete,
-    json_lines::print, stack, until_closed,
+    job::too_short, json_lines::print, stack, until_closed,
 };
 use crate::{
     analysis::{
@@ -240,14 +240,6 @@ fn verdicts(
         writeln!(out, "\n  {}", too_short(found.too_short))?;
     }
     Ok(())
-}
-
-/// Number of children without a verdict.
-pub(super) fn too_short(children: u64) -> String {
-    match children {
-        1 => "1 process was observed too briefly to be judged".into(),
-        n => format!("{n} processes were observed too briefly to be judged"),
-    }
 }
 
 fn verdict(

@@ -7,11 +7,10 @@ use anstyle::Style;
 use super::{
     advice,
     device_table::name as device_name,
-    diagnosis::too_short,
     evidence::words,
     fit::{cut, shortened},
     holders::{folded, kept_by, name_of},
-    job::{few, program, untraced},
+    job::{few, program, too_short, untraced},
 };
 use crate::{
     analysis::verdict::{Advice, Class, Diagnosis, How, KeptBy, Verdict},

@@ -1,4 +1,4 @@
-//! The processes of a job in a few words: which they are, and which of them are not traced.
+//! The processes of a job in a few words: which they are, and which of them are not traced or not judged.
 
 use crate::{escape::clean, recording::Untraced};
 
@@ -63,6 +63,14 @@ pub(crate) fn untraced(processes: &[Untraced]) -> Vec<String> {
         lines.push(format!("not traced: {more} more"));
     }
     lines
+}
+
+/// Number of children without a verdict.
+pub(super) fn too_short(children: u64) -> String {
+    match children {
+        1 => "1 process was observed too briefly to be judged".into(),
+        n => format!("{n} processes were observed too briefly to be judged"),
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub(crate) mod perf_map;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use module::Detail;
+
 use crate::{
     frames::{Cause, Frame, FrameKind, Unresolved},
     sigbus,
@@ -35,7 +37,6 @@ use blazesym::symbolize::{
     self, CodeInfo, Input, Reason, Sym, Symbolized,
     source::{Elf, Source},
 };
-use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
     io,
@@ -48,14 +49,6 @@ pub(crate) struct ModuleId(u32);
 
 /// Most calls that are shown as inlined at one place.
 const MOST_INLINED: usize = 200;
-
-/// The part of a module's symbols that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Detail {
-    Full,
-    /// No debug information: it takes by far the most memory.
-    Symbols,
-}
 
 /// Resolves places in modules to frames. Keeps every module's file open and its
 /// debug information mapped for as long as it lives; not `Send`, so make it in

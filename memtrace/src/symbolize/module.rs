@@ -1,10 +1,19 @@
 //! One ELF file: which files can name its code.
 
 use blazesym::symbolize::source::Elf;
+use serde::{Deserialize, Serialize};
 use std::{fs::File, io, os::unix::fs::MetadataExt, rc::Rc};
 
-use super::{Detail, debug_files::DebugFile, layout::Layout};
+use super::{debug_files::DebugFile, layout::Layout};
 use crate::process_root::fd_path;
+
+/// The part of a module's symbols that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Detail {
+    Full,
+    /// No debug information: it takes by far the most memory.
+    Symbols,
+}
 
 /// An open file. blazesym opens it by its descriptor and keeps the parsed data under that name, so
 /// it stays open as long as the symbolizer lives.

@@ -1,10 +1,16 @@
 //! Values over the life of a process, on the grid of its recording's intervals.
 
-use super::{MAX_POINTS, SITE_FLOOR};
+use super::site::SITE_FLOOR;
 use crate::{
     analysis::statistics::{MIN_POINTS, median},
     recording::{IntervalId, Meta, ProcessRow},
 };
+
+/// Most points of a series: more would only make the statistics slower.
+pub(crate) const MAX_POINTS: usize = 240;
+
+/// In nanoseconds.
+pub(super) const SECOND: f64 = 1e9;
 
 /// With an automatic interval, a process that lived shorter than this shows only its start, however
 /// many points that has: seconds.
@@ -86,7 +92,7 @@ impl<'a> Grid<'a> {
     pub(super) fn is_short(&self, least: f64) -> bool {
         let end = |at: usize| self.intervals.get(at).map_or(0, |(_, end)| *end);
         let lived = end(self.last.saturating_sub(1)).saturating_sub(end(self.first));
-        self.points() < MIN_POINTS || (lived as f64) < least * super::SECOND
+        self.points() < MIN_POINTS || (lived as f64) < least * SECOND
     }
 
     /// Whole points only: a last one of fewer intervals is dropped.

@@ -11,6 +11,9 @@ use crate::{
     recording::Stack,
 };
 
+/// A site that never held this much is not judged on its own.
+pub(super) const SITE_FLOOR: u64 = 16 << 10;
+
 /// A site over time.
 #[derive(Clone, Debug)]
 pub(crate) struct SiteSeries {

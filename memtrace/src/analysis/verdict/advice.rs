@@ -1,7 +1,7 @@
 //! Advice on what to try next: the command or the setting that would confirm a verdict, or rule out
 //! the next likely one. `render::advice` has the words.
 
-use super::{Class, Quality, site::Context, thresholds::LONGER};
+use super::{class::Class, context::Context, quality::Quality, thresholds::LONGER};
 use crate::{
     analysis::{
         series::SiteSeries,

@@ -1,11 +1,11 @@
 //! The evidence of a verdict, as data: measurements and the limits they were compared with. A
 //! detector declares the evidence; `render` decides how to show it.
 
-use super::{
-    super::statistics::{TooShort, Trend},
-    Class,
+use super::class::Class;
+use crate::{
+    analysis::statistics::{TooShort, Trend},
+    event::Device,
 };
-use crate::event::Device;
 
 /// The description of one kind of evidence.
 #[derive(Debug, PartialEq, Eq)]

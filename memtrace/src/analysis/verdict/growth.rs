@@ -1,20 +1,18 @@
 //! Finds the part of a growing process that grows.
 
 use super::{
-    Class, Evidence, Grade,
+    class::{Class, Grade},
+    context::Context,
     detectors::{rules, undetermined},
-    evidence::{Amount, Statement, grown},
-    process::Judging,
-    rule::{Finding, OfProcess},
+    evidence::{Amount, Evidence, Statement, grown},
+    finding::Finding,
+    rule::OfProcess,
     shape::{Judged, Shape},
-    site::{Context, JudgedSite},
-    thresholds::{MAJORITY, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
+    subjects::{Growing, Judging, Part, grade_of},
+    thresholds::{MAJORITY, REPORTED, SITE_FLOOR},
 };
 use crate::{
-    analysis::{
-        account::{Account, Kind, Term, accounts},
-        series::{Figure, Place, place},
-    },
+    analysis::series::{Place, place},
     frames::mappings::Use,
 };
 
@@ -37,25 +35,6 @@ static ONE_SITE: Statement = Statement {
     name: "part_of_one_site",
     sentence: "live memory grew {part}, most of it at a site whose own growth is not clear",
 };
-
-/// A process that grows.
-pub(super) struct Growing<'a> {
-    pub(super) context: &'a Context<'a>,
-    sites: &'a [JudgedSite],
-    /// Bytes; more than 0.
-    pub(super) growth: f64,
-    /// Growth of anonymous memory explained by live blocks, and the rest of it.
-    pub(super) live: f64,
-    pub(super) residual: f64,
-}
-
-/// A class and how much of the growth it has.
-pub(super) struct Part {
-    pub(super) class: Class,
-    pub(super) share: f64,
-    pub(super) grade: Grade,
-    pub(super) evidence: Evidence,
-}
 
 /// The class of the largest part; the next one that matters is the runner-up.
 pub(super) fn largest(judging: &Judging) -> Finding {
@@ -97,38 +76,7 @@ pub(super) fn largest(judging: &Judging) -> Finding {
     }
 }
 
-/// Grade by how much of the growth a class explains.
-pub(super) fn grade_of(share: f64) -> Grade {
-    if share >= MAJORITY {
-        Grade::B
-    } else {
-        Grade::C
-    }
-}
-
-impl<'a> Growing<'a> {
-    fn of(judging: &Judging<'a>) -> Growing<'a> {
-        let Context { series, window, .. } = judging.context;
-        let footprint = series.footprint().unwrap_or_else(|| series.live());
-        let growth = window.change(&footprint).max(f64::MIN_POSITIVE);
-        let accounts = accounts(series, *window);
-        let mut accounts = accounts.iter();
-        let (live, residual) = match accounts.find(|account| account.kind == Kind::Anonymous) {
-            Some(account) => {
-                let residual = account.retained() + account.of(Term::Unattributed);
-                (account.growth - residual, residual)
-            }
-            None => (growth, 0.0),
-        };
-        Growing {
-            context: judging.context,
-            sites: judging.sites,
-            growth,
-            live,
-            residual,
-        }
-    }
-
+impl Growing<'_> {
     /// In the order of the rules.
     fn parts(&self) -> Vec<Part> {
         let parts = rules().filter_map(|rule| match rule.find {
@@ -158,30 +106,6 @@ impl<'a> Growing<'a> {
         match sites.iter().any(|part| part.share >= REPORTED) {
             true => sites,
             false => self.spread().into_iter().collect(),
-        }
-    }
-
-    /// Bytes of the growth, and their share of it.
-    pub(super) fn amount(&self, bytes: f64) -> Amount {
-        Amount::Part(bytes, self.growth)
-    }
-
-    /// A part of this many bytes, graded by its size.
-    pub(super) fn part(&self, class: Class, bytes: f64, evidence: Evidence) -> Part {
-        let share = bytes / self.growth;
-        Part {
-            class,
-            share,
-            grade: grade_of(share),
-            evidence,
-        }
-    }
-
-    /// All growth that live allocations do not explain.
-    pub(super) fn rest(&self, class: Class, grade: Grade, evidence: Evidence) -> Part {
-        Part {
-            grade,
-            ..self.part(class, self.residual, evidence)
         }
     }
 
@@ -237,42 +161,5 @@ impl<'a> Growing<'a> {
             }),
             _ => None,
         })
-    }
-
-    /// The part of a figure's growth that is anonymous memory, bytes.
-    pub(super) fn of_anonymous(&self, figure: Figure) -> f64 {
-        let Context { series, window, .. } = self.context;
-        let share = series.share(figure, Figure::Anon, *window).unwrap_or(0.0);
-        share.clamp(0.0, 1.0) * self.change(series.figure(Figure::Anon))
-    }
-
-    /// Change of a series, if there is one.
-    pub(super) fn change(&self, values: Option<&[f64]>) -> f64 {
-        values.map_or(0.0, |values| self.context.window.change(values))
-    }
-
-    /// Memory that the allocator keeps beyond its live blocks, bytes.
-    pub(super) fn retained(&self) -> f64 {
-        accounts(self.context.series, self.context.window)
-            .first()
-            .map_or(0.0, Account::retained)
-    }
-
-    /// Memory that blocks of a class's sites hold open, bytes, and the worst grade of these; `None`
-    /// if they hold nothing open.
-    pub(super) fn held_open_by(&self, class: Class) -> Option<(f64, Grade)> {
-        let sites = self.sites.iter().filter(|site| site.verdict.class == class);
-        let holding = sites.filter(|site| site.held_open > 0.0);
-        let grade = holding.clone().map(|site| site.verdict.grade).max()?;
-        Some((holding.map(|site| site.held_open).sum(), grade))
-    }
-
-    /// Growth rate of live memory.
-    pub(super) fn live_rate(&self) -> Amount {
-        let Context { series, window, .. } = self.context;
-        match Judged::of(&series.times, &series.live(), window.from, PROCESS_FLOOR) {
-            Ok(judged) => Amount::ByteRate((&judged.trend).into()),
-            Err(short) => Amount::NoRate(short),
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{shape::Judged, site::Context, thresholds::SITE_FLOOR};
+use super::{context::Context, shape::Judged, thresholds::SITE_FLOOR};
 use crate::{
     analysis::{
         series::{Place, SiteSeries, place},

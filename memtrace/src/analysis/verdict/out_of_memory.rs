@@ -2,10 +2,14 @@
 //! event, which needs no statistics.
 
 use super::{
-    Advice, Evidence, Grade, Scope, Verdict,
-    detectors::rules,
-    evidence::Amount,
-    rule::{Finding, OfProcess},
+    detectors::{
+        gpu_out_of_memory::{ASKED, CAPACITY, HELD, HOLDER, KNOWN, LARGEST, REPEATED},
+        rules,
+    },
+    diagnosis::{Scope, Verdict},
+    evidence::{Amount, Evidence},
+    rule::OfProcess,
+    subjects::{Found, OutOfMemory},
 };
 use crate::{
     analysis::{
@@ -13,35 +17,13 @@ use crate::{
         series::{Place, ProcessSeries, place},
     },
     event::{Layer, OUT_OF_MEMORY, StackId},
-    frames::{
-        Frame,
-        caching::{self, CachingAllocator},
-        names, own_line, symbol,
-    },
-    ledger::{CacheTotals, Failure, FailureKey},
-    recording::{Fact, Overview, Stacks, capacity_of},
+    frames::{Frame, caching, names, own_line, symbol},
+    ledger::FailureKey,
+    recording::{Fact, Overview, Stacks},
 };
 
 /// Most lines that are named as holders.
 const HOLDERS: usize = 3;
-
-/// Out of memory on a device, at one place of a process.
-pub(super) struct OutOfMemory<'a> {
-    pub(super) key: &'a FailureKey,
-    pub(super) failure: &'a Failure,
-    /// Capacity of the device, bytes, if recorded.
-    pub(super) capacity: Option<f64>,
-    /// The part of it that the process leaves to others, bytes.
-    pub(super) left: Option<f64>,
-    pub(super) allocator: &'static CachingAllocator,
-    pub(super) evidence: Vec<Evidence>,
-}
-
-/// The finding of a rule, and the advice.
-pub(super) struct Found {
-    pub(super) finding: Finding,
-    pub(super) next: Vec<Advice>,
-}
 
 /// A verdict for each place and device at which a process ran out of device memory.
 pub(super) fn judge(
@@ -90,55 +72,6 @@ pub(super) fn judge(
     verdicts.collect()
 }
 
-impl<'a> OutOfMemory<'a> {
-    /// `total`: the process total on the device, bytes, if NVML reported it.
-    fn new(key: &'a FailureKey, failure: &'a Failure, facts: &[Fact], total: Option<f64>) -> Self {
-        let known = key.device.map(capacity_of);
-        let mut of_process = facts.iter().filter(|of| of.process == Some(key.process));
-        let capacity = known.and_then(|field| of_process.find(|of| of.field == field));
-        let capacity = capacity.and_then(|fact| fact.value.parse().ok());
-        let held = (failure.held.known() as f64).max(total.unwrap_or(0.0));
-        OutOfMemory {
-            key,
-            failure,
-            capacity,
-            left: capacity.map(|bytes: f64| (bytes - held).max(0.0)),
-            allocator: caching::of_process(|layer| layer == key.layer),
-            evidence: vec![],
-        }
-    }
-
-    pub(super) fn requested(&self) -> f64 {
-        self.failure.size as f64
-    }
-
-    pub(super) fn cache(&self) -> Option<CacheTotals> {
-        self.failure.held.cache
-    }
-
-    /// Memory that the caching allocator reserves without a block, bytes; `None`: there is no such
-    /// allocator, or it is not known.
-    pub(super) fn unused(&self) -> Option<f64> {
-        let cache = self.cache()?;
-        Some(cache.reserved?.saturating_sub(cache.allocated) as f64)
-    }
-
-    /// With the evidence that all have, and `more`.
-    pub(super) fn found(&self, grade: Grade, more: Evidence, next: Vec<Advice>) -> Option<Found> {
-        let mut evidence = self.evidence.clone();
-        // After the requester, and before the rest.
-        evidence.insert(evidence.len().min(1), more);
-        let finding = Finding {
-            class: super::Class::GpuOutOfMemory,
-            grade,
-            evidence,
-            runner_up: None,
-            rate: None,
-        };
-        Some(Found { finding, next })
-    }
-}
-
 /// The requester, the memory held, and the lines that hold most of it.
 fn evidence(
     about: &OutOfMemory,
@@ -146,9 +79,6 @@ fn evidence(
     seconds: f64,
     stacks: &Stacks,
 ) -> Vec<Evidence> {
-    use super::detectors::gpu_out_of_memory::{
-        ASKED, CAPACITY, HELD, HOLDER, KNOWN, LARGEST, REPEATED,
-    };
     let line = |stack: StackId| Amount::Text(line(stack, stacks));
     let bytes = |bytes: u64| Amount::Bytes(bytes as f64);
     let mut evidence = vec![ASKED.with([

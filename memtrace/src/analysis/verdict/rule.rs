@@ -2,14 +2,11 @@
 //! belongs to it. `detectors/mod.rs` has the order of all rules.
 
 use super::{
-    Class, Evidence, Grade,
     advice::{Advice, Longer},
-    device::OnDevice,
-    growth::{Growing, Part},
-    out_of_memory::{Found, OutOfMemory},
-    process::Judging,
+    class::{Class, Grade},
+    finding::Finding,
     shape::Shape,
-    site::{Grown, SiteFinding},
+    subjects::{Found, Growing, Grown, Judging, OnDevice, OutOfMemory, Part, SiteFinding},
 };
 use crate::event::Layer;
 
@@ -118,14 +115,4 @@ pub(super) struct Unreliable {
     pub(super) too_short: Option<(f64, f64)>,
     /// Records lost, of all.
     pub(super) lost: f64,
-}
-
-/// A finding on a process before it becomes a verdict.
-pub(super) struct Finding {
-    pub(super) class: Class,
-    pub(super) grade: Grade,
-    pub(super) evidence: Vec<Evidence>,
-    pub(super) runner_up: Option<Class>,
-    /// Bytes per second; `None` if it is not about bytes.
-    pub(super) rate: Option<f64>,
 }

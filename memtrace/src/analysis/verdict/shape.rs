@@ -1,11 +1,9 @@
 //! The shape of a growing series: does it continue, or come to an end?
 
-use super::{
-    super::statistics::{TooShort, Trend, trend_after},
-    thresholds::{
-        LAST_BLOCKS, OF_LEVEL, OF_NOISE, RISING_BLOCKS, SLOWING, STEADY, STEEPENING, STEPS,
-    },
+use super::thresholds::{
+    LAST_BLOCKS, OF_LEVEL, OF_NOISE, RISING_BLOCKS, SLOWING, STEADY, STEEPENING, STEPS,
 };
+use crate::analysis::statistics::{TooShort, Trend, trend_after};
 
 /// Stepwise growth falls by at most this share of its growth, in total.
 const FALLEN: f64 = 0.05;

@@ -1,12 +1,16 @@
-//! Verdicts on single sites.
+//! The verdicts on the sites of a process.
 
 use super::{
-    Class, Evidence, Grade, Quality, Scope, Verdict, advice,
+    advice,
+    class::{Class, Grade},
+    context::Context,
     detectors::SITE,
-    evidence::{Amount, Statement, grown},
+    diagnosis::{Scope, Verdict},
+    evidence::{Amount, Evidence, Statement, grown},
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
+    subjects::{Grown, JudgedSite, LIVE, SiteFinding},
     survival::{self, Survival},
     thresholds::{
         FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR, SLOWING,
@@ -15,17 +19,11 @@ use super::{
 };
 use crate::{
     analysis::{
-        series::{Place, ProcessSeries, SiteSeries, place},
+        series::{SiteSeries, place},
         statistics::benjamini_hochberg,
-        window::Window,
     },
-    event::{Device, Layer},
+    event::Layer,
     frames::mappings::Use,
-};
-
-pub(super) static LIVE: Statement = Statement {
-    name: "site_grows",
-    sentence: "live bytes {growth} in {length}, {rate}",
 };
 
 static SIGNIFICANCE: Statement = Statement {
@@ -62,124 +60,6 @@ static ARENA: Statement = Statement {
     name: "arena_of_many",
     sentence: "an arena holds many objects: this line merely triggered a new one",
 };
-
-/// A site's verdict, and its growth in the window, bytes.
-pub(super) struct JudgedSite {
-    pub(super) verdict: Verdict,
-    pub(super) growth: f64,
-    /// The part of `growth` that became resident, bytes.
-    pub(super) resident: f64,
-    /// Free space that its blocks hold open, bytes.
-    pub(super) held_open: f64,
-    place: Place,
-}
-
-impl JudgedSite {
-    /// Whether it is memory of this device.
-    pub(super) fn is_on(&self, device: Device) -> bool {
-        self.place == Place::Device(device)
-    }
-
-    /// Whether it is part of the process's own memory.
-    pub(super) fn is_of_host(&self) -> bool {
-        self.place == Place::Host
-    }
-}
-
-/// Context for judging the sites of a process.
-pub(super) struct Context<'a> {
-    pub(super) series: &'a ProcessSeries,
-    pub(super) window: Window,
-    pub(super) quality: &'a Quality,
-    /// The share of the mapped memory that became resident, for the program's mappings and for
-    /// stacks.
-    pub(super) touched: [(Use, Option<f64>); 2],
-}
-
-impl Context<'_> {
-    /// The window for memory of this place: the start of a device may be later than that of the process.
-    pub(super) fn window_of(&self, place: Place) -> Window {
-        let mut devices = self.series.devices.iter();
-        let device = devices.find(|device| place == Place::Device(device.index));
-        let start = device.map_or(0, |device| device.window().from);
-        Window {
-            from: self.window.from.max(start),
-            ..self.window
-        }
-    }
-
-    /// The share of the site's mappings that became resident; `None` if it is unknown, or all of it
-    /// did.
-    pub(super) fn touched(&self, site: &SiteSeries) -> Option<f64> {
-        let mut known = self.touched.iter();
-        known.find(|(what, _)| Some(*what) == site.mapping)?.1
-    }
-}
-
-/// A site as the rules see it.
-pub(super) struct Grown<'a> {
-    pub(super) context: &'a Context<'a>,
-    pub(super) site: &'a SiteSeries,
-    pub(super) judged: &'a Judged,
-    /// By time, or by the work that others did meanwhile.
-    pub(super) shape: Shape,
-    survival: Survival,
-    /// Other sites of its layer shrank as much.
-    pub(super) replaced: bool,
-}
-
-impl Grown<'_> {
-    /// The grade of any kind of leak; `None`: it is not a leak.
-    pub(super) fn leaks(&self) -> Option<Grade> {
-        match self.shape {
-            Shape::Steady => self.survival.grade(),
-            // A few steps are less than a trend: that the blocks stay must be known.
-            Shape::Stepped => self
-                .survival
-                .grade()
-                .filter(|grade| *grade == Grade::B)
-                .map(|_| Grade::C),
-            _ => None,
-        }
-    }
-
-    pub(super) fn place(&self) -> Place {
-        place(&self.site.key)
-    }
-
-    /// A leak of any kind of memory; it may be a cache without a limit in sight.
-    pub(super) fn leak(&self, grade: Grade) -> SiteFinding {
-        SiteFinding {
-            grade,
-            runner_up: Class::Cache,
-            ..SiteFinding::of(self.judged)
-        }
-    }
-}
-
-/// A finding on a site before it becomes a verdict.
-pub(super) struct SiteFinding {
-    pub(super) grade: Grade,
-    pub(super) evidence: Vec<Evidence>,
-    pub(super) runner_up: Class,
-    /// Bytes per second; `None` if it is not growing.
-    pub(super) rate: Option<f64>,
-    /// Bytes.
-    pub(super) growth: f64,
-}
-
-impl SiteFinding {
-    /// A finding that it grows, and nothing else.
-    pub(super) fn of(judged: &Judged) -> SiteFinding {
-        SiteFinding {
-            grade: Grade::D,
-            evidence: vec![],
-            runner_up: Class::Leak,
-            rate: Some(judged.trend.slope),
-            growth: judged.trend.growth(),
-        }
-    }
-}
 
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {

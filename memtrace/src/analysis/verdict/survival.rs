@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::{
-    Evidence, Grade,
-    evidence::{Amount, Statement},
-    site::Context,
+    class::Grade,
+    context::Context,
+    evidence::{Amount, Evidence, Statement},
 };
 use crate::analysis::{series::SiteSeries, window::Window};
 

@@ -11,7 +11,7 @@ use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     cli::{
         diff::compared,
-        report::{check_pid, parse_at, parse_layer},
+        reading::{check_pid, parse_at, parse_layer},
     },
     diff::{Options, Per},
     event::Layer,

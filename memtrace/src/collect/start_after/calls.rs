@@ -5,12 +5,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    LOOK, StartAfter, Watched,
+    condition::StartAfter,
     functions::Functions,
     python::{Pythons, Wanted},
-    say,
+    watched::Watched,
 };
-use crate::bpf::TracerError;
+use crate::{bpf::TracerError, progress::say};
+
+/// How often the processes are looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 /// New processes, threads and files are looked for this often: as soon as may be at first, when most appear.
 const LEAST_OFTEN: Duration = Duration::from_secs(1);

@@ -2,7 +2,6 @@
 
 use tokio::time::{Duration, Instant};
 
-use super::say;
 use crate::{
     host::{Source, cgroup, system},
     process::{
@@ -10,6 +9,7 @@ use crate::{
         choose::{Choice, ChooseError, listed},
         job, memory,
     },
+    progress::say,
 };
 
 /// How often the processes are chosen anew.

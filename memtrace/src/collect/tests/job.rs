@@ -9,7 +9,7 @@ use std::{
 use memtrace_common::event::{Header, Kind, Lifecycle};
 
 use super::replay::Replay;
-use crate::{collect::CollectError, process, recording::Origin};
+use crate::{collect::collector::CollectError, process, recording::Origin};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -156,7 +156,7 @@ fn the_image_of_an_attached_process_outlives_its_children() {
         pad: 0,
     };
     replay.collector.lifecycle(Kind::Fork, fork).unwrap();
-    let image = replay.collector.kernel.trace(parent).unwrap();
+    let image = replay.collector.control.kernel.trace(parent).unwrap();
     let processes = &mut replay.collector.processes;
     // The child alone sends stacks.
     assert_eq!(processes.runs(job.child, image), None);

@@ -108,7 +108,7 @@ fn ended_processes_leave_no_state() {
         }
         assert!(most > 0, "{name}: nothing was kept of those that ran");
         assert_eq!(replay.collector.processes.kept(), 0, "{name}");
-        assert_eq!(replay.collector.waiting.len(), 0, "{name}");
+        assert_eq!(replay.collector.control.waiting.len(), 0, "{name}");
     }
 }
 
@@ -147,18 +147,18 @@ fn an_exec_clears_the_previous_programs_memory() {
     for record in &capture.records()[..execs[1]] {
         replay.one(record);
     }
-    let before = replay.collector.ledger.outstanding();
+    let before = replay.collector.accounts.ledger.outstanding();
     assert!(before > 0);
     replay.one(&capture.records()[execs[1]]);
-    assert_eq!(replay.collector.ledger.outstanding(), 0);
+    assert_eq!(replay.collector.accounts.ledger.outstanding(), 0);
     let mut most = 0;
     for record in &capture.records()[execs[1] + 1..] {
         replay.one(record);
-        most = most.max(replay.collector.ledger.outstanding());
+        most = most.max(replay.collector.accounts.ledger.outstanding());
     }
     // The new program's are kept until it ends.
     assert!(most >= 1000, "{most}");
-    assert_eq!(replay.collector.ledger.outstanding(), 0);
+    assert_eq!(replay.collector.accounts.ledger.outstanding(), 0);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_stopped_thread_waits_only_for_the_tables_of_its_files() {
     let mut life = stops(&capture)[0];
     let no_elf = tempfile::tempfile().unwrap();
     for exec in [1, 2] {
-        replay.collector.tables.add(Job {
+        replay.collector.control.tables.add(Job {
             exec,
             path: "file".to_owned(),
             file: no_elf.try_clone().unwrap(),
@@ -221,11 +221,11 @@ fn a_stopped_thread_waits_only_for_the_tables_of_its_files() {
     for (exec, continued) in [(1, vec![13, 11]), (2, vec![13, 11, 12])] {
         replay.gate.let_pass([exec]);
         let long = Duration::from_secs(60);
-        assert!(replay.collector.tables.wait(&[exec], long));
+        assert!(replay.collector.control.tables.wait(&[exec], long));
         replay.collector.look_around();
         assert_eq!(replay.continued(), continued);
     }
-    assert_eq!(replay.collector.waiting.len(), 0);
+    assert_eq!(replay.collector.control.waiting.len(), 0);
 }
 
 #[test]
@@ -274,6 +274,7 @@ fn a_file_is_not_made_known_before_its_table() {
     assert!(
         replay
             .collector
+            .control
             .tables
             .wait(&files, Duration::from_secs(60))
     );
@@ -292,7 +293,7 @@ fn a_wait_before_exec_or_end_releases_no_other_thread() {
     let mut life = stops(&capture)[0];
     for tgid in [1, 2] {
         life.header.tgid = tgid;
-        replay.collector.tables.add(Job {
+        replay.collector.control.tables.add(Job {
             exec: 1,
             path: "file".to_owned(),
             file: tempfile::tempfile().unwrap(),
@@ -301,9 +302,9 @@ fn a_wait_before_exec_or_end_releases_no_other_thread() {
         replay.collector.continue_with_tables(life, vec![1]);
     }
     replay.collector.forget_waiting(1);
-    assert_eq!(replay.collector.waiting.len(), 1);
+    assert_eq!(replay.collector.control.waiting.len(), 1);
     replay.collector.ended(2, None, 0).unwrap();
-    assert_eq!(replay.collector.waiting.len(), 0);
+    assert_eq!(replay.collector.control.waiting.len(), 0);
     assert_eq!(replay.continued(), [0; 0]);
 }
 

@@ -21,7 +21,8 @@ use memtrace_common::{
 };
 
 use super::super::{
-    Collector, Parts, capture,
+    capture,
+    collector::{Collector, Parts},
     kernel::{Abilities, Kernel},
     pace::Tick,
     sink::{Message, Sink, Stopped},

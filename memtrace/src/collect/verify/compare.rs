@@ -19,10 +19,10 @@ use memtrace_common::{
 };
 
 use super::{
-    Mapped, ModuleIndex,
     image::{Base, Cfi, Image, Section},
+    mapped::Mapped,
 };
-use crate::{arch, bpf::decode::Sample};
+use crate::{arch, bpf::decode::Sample, collect::location::ModuleIndex};
 
 /// End of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

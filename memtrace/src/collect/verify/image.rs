@@ -9,7 +9,7 @@ use gimli::{
 };
 use object::{Object, ObjectSection};
 
-use super::Mapped;
+use super::mapped::Mapped;
 use crate::{
     arch,
     file::FileBytes,

@@ -8,6 +8,7 @@
 
 mod compare;
 mod image;
+mod mapped;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use serde_json::{Value, json};
 use self::{
     compare::{Ended, Outcome, Space},
     image::Image,
+    mapped::Mapped,
 };
 use super::{location::ModuleIndex, modules::Modules};
 use crate::{arch, bpf::decode::Sample, process::maps::Mapping};
@@ -37,15 +39,6 @@ const WAITING: usize = 4096;
 
 /// Mismatches that are logged in full.
 const LOGGED: u64 = 5;
-
-/// An executable mapping from `/proc/PID/maps`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mapped {
-    start: u64,
-    end: u64,
-    file_offset: u64,
-    module: Option<ModuleIndex>,
-}
 
 enum Message {
     Module(ModuleIndex, String, File),

@@ -7,4 +7,4 @@ mod properties;
 use std::sync::Arc;
 
 use super::{fixture::*, *};
-use crate::frames::Frame;
+use crate::{event::Layer, frames::Frame};

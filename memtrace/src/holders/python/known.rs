@@ -2,9 +2,9 @@
 
 use super::{
     super::reference::{Label, Name, cost},
+    base::Base,
     dict,
     layout::{Layout, tp},
-    types::Base,
 };
 
 /// Objects that need code of their own.

@@ -3,12 +3,14 @@
 //! no references.
 
 mod attributes;
+mod base;
 mod containers;
 mod dict;
 mod frames;
 mod gc;
 mod known;
 mod layout;
+mod literal;
 mod open;
 mod references;
 mod roots;

@@ -5,7 +5,7 @@ use super::{
         memory::Memory,
         reference::{Label, Name},
     },
-    Python, Root, text,
+    Python, Root, literal, text,
 };
 use crate::python::CodeObject;
 
@@ -70,7 +70,7 @@ impl Python {
         if is_redacted {
             return Shown::words(ATTRIBUTE);
         }
-        let (key, is_literal) = text::key(&self.layout, memory, &self.types, key);
+        let (key, is_literal) = literal::key(&self.layout, memory, &self.types, key);
         let name = key
             .strip_prefix('\'')
             .and_then(|name| name.strip_suffix('\''));
@@ -102,7 +102,7 @@ impl Python {
                 Shown::words(format!("[{}]", name.as_deref().unwrap_or("?")))
             }
             Label::Value(key) => {
-                let (key, is_expression) = text::key(&self.layout, memory, &self.types, key);
+                let (key, is_expression) = literal::key(&self.layout, memory, &self.types, key);
                 Shown {
                     text: format!("[{key}]"),
                     is_expression,

@@ -5,6 +5,7 @@ use super::{
         memory::Memory,
         reference::{Label, Name, cost},
     },
+    base::{Base, LARGEST_TYPE},
     dict,
     known::{Kind, Known, Rest, is_incidental, known},
     layout::{Layout, Managed, OB_TYPE, flag, tp},
@@ -24,8 +25,6 @@ const MOST_TYPES: usize = 1 << 20;
 const DEEPEST: usize = 64;
 /// Largest object that is looked at word by word, bytes.
 const LARGEST: u64 = 4096;
-/// Largest `tp_basicsize`.
-const LARGEST_TYPE: u64 = 1 << 20;
 
 /// A type, and the fields of its objects.
 #[derive(Debug)]
@@ -289,29 +288,6 @@ impl Types {
             next = memory.word(base + tp::BASE);
         }
         bases
-    }
-}
-
-/// A type in a chain of bases.
-pub(super) struct Base {
-    address: u64,
-    pub(super) name: String,
-    pub(super) size: u64,
-    item_size: u64,
-    pub(super) is_heap: bool,
-}
-
-impl Base {
-    fn read(memory: &dyn Memory, address: u64) -> Option<Base> {
-        let word = |offset: u64| memory.word(address.checked_add(offset)?);
-        let size = word(tp::BASICSIZE)?;
-        Some(Base {
-            address,
-            name: text::c_string(memory, word(tp::NAME)?)?,
-            size: (16..LARGEST_TYPE).contains(&size).then_some(size)?,
-            item_size: word(tp::ITEMSIZE)?,
-            is_heap: word(tp::FLAGS)? & flag::HEAP_TYPE != 0,
-        })
     }
 }
 

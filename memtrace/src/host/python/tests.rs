@@ -1,7 +1,7 @@
 //! Packages in folders as installers leave them.
 
 use super::*;
-use crate::host::tests::tree;
+use crate::host::fixture::tree;
 
 fn launch(root: &Path, program: &str, called: &str, environ: &str) -> Launch {
     Launch {

@@ -11,7 +11,7 @@ mod survivors;
 mod vm;
 
 use super::*;
-use crate::event::MapKind;
+use crate::event::{Device, MapKind, StackId};
 use std::collections::HashMap;
 
 const PAGE: u64 = 4096;

@@ -1,42 +1,10 @@
-//! Control groups of a process, versions 1 and 2, and `--cgroup PATH`.
+//! Processes of a control group, and of the groups below it (`--cgroup PATH`).
 
 use std::path::Path;
 
 use procfs::process::{MountInfo, Process};
 
-use super::{Candidate, ChooseError, Criterion};
-
-/// A control group of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    /// As in `/proc/PID/cgroup`: separated by commas, such as `cpu,cpuacct` or `name=systemd`; empty in version 2.
-    controllers: String,
-    path: String,
-}
-
-impl Group {
-    /// The names on the path, the outermost first.
-    pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.path.split('/').filter(|part| !part.is_empty())
-    }
-
-    /// Whether systemd names the groups of this hierarchy.
-    pub(super) fn is_of_systemd(&self) -> bool {
-        ["", "name=systemd"].contains(&self.controllers.as_str())
-    }
-}
-
-/// The groups of a `/proc/PID/cgroup`: lines `NUMBER:CONTROLLERS:PATH` (cgroups(7)).
-pub(super) fn groups(text: &str) -> Vec<Group> {
-    let groups = text.lines().filter_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        Some(Group {
-            controllers: controllers.to_owned(),
-            path: path.to_owned(),
-        })
-    });
-    groups.collect()
-}
+use super::{candidate::Candidate, criterion::Criterion, error::ChooseError, group::Group};
 
 /// A mounted hierarchy.
 #[derive(Clone, Debug)]
@@ -135,7 +103,7 @@ impl Criterion for InGroup {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::group::groups, *};
 
     const MOUNTS: [&str; 4] = [
         "1 0 0:1 / /sys/fs/cgroup rw - tmpfs tmpfs rw",
@@ -149,9 +117,9 @@ mod tests {
         InGroup::among(given, mounts.iter())
     }
 
-    fn process(groups: &str) -> Candidate {
+    fn process(text: &str) -> Candidate {
         Candidate {
-            groups: super::groups(groups),
+            groups: groups(text),
             ..Candidate::default()
         }
     }

@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Candidate, Criterion, cgroup::Group};
+use super::{candidate::Candidate, criterion::Criterion, group::Group};
 
 /// Digits of a container's ID; of these, the command lines of the runtimes print the first 12.
 const DIGITS: usize = 64;
@@ -157,7 +157,7 @@ fn json(path: &Path) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::cgroup::groups, *};
+    use super::{super::group::groups, *};
 
     fn with(digit: char) -> String {
         digit.to_string().repeat(DIGITS)

@@ -1,8 +1,12 @@
 //! Chooses running processes by their control group, container, pod, systemd unit, program or user: one file per source.
 //! Everything comes from `/proc` and from files of the container runtimes; no runtime's socket is used.
 
+mod candidate;
 mod cgroup;
 mod container;
+mod criterion;
+mod error;
+mod group;
 mod pod;
 mod program;
 mod unit;
@@ -14,7 +18,8 @@ use std::{
     path::Path,
 };
 
-use self::cgroup::Group;
+pub(crate) use self::error::ChooseError;
+use self::{candidate::Candidate, criterion::Criterion};
 use super::{job, memory, target};
 use crate::{escape::clean, process_root, units};
 
@@ -60,67 +65,6 @@ fn processes(count: usize) -> String {
         1 => "1 process".to_owned(),
         count => format!("{} processes", units::grouped(count as u64)),
     }
-}
-
-/// Why no process can be chosen.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ChooseError {
-    #[error("no process matches `{option} {value}`{}", nearest(.near))]
-    None {
-        option: &'static str,
-        value: String,
-        near: Vec<String>,
-    },
-    #[error("no process matches all of {}", .0.join(" and "))]
-    NotTogether(Vec<String>),
-    #[error("`--user {0}`: `/etc/passwd` has no such user; a number is taken as the user ID")]
-    NoSuchUser(String),
-    #[error(
-        "`--cgroup {0}` is the root of a hierarchy, in which all processes are; give a group below it"
-    )]
-    RootGroup(String),
-    #[error("`--cgroup {0}`: there is no such control group")]
-    NoSuchGroup(String),
-}
-
-impl ChooseError {
-    /// Whether a process that starts later may match.
-    pub(crate) fn may_pass(&self) -> bool {
-        match self {
-            Self::None { .. } | Self::NotTogether(_) | Self::NoSuchGroup(_) => true,
-            Self::NoSuchUser(_) | Self::RootGroup(_) => false,
-        }
-    }
-}
-
-fn nearest(near: &[String]) -> String {
-    match near {
-        [] => String::new(),
-        near => format!("; nearest: {}", near.join(", ")),
-    }
-}
-
-/// A process, as far as choices are about it.
-#[derive(Clone, Debug, Default)]
-struct Candidate {
-    pid: u32,
-    parent: u32,
-    comm: String,
-    /// See [`program::programs`].
-    programs: Vec<String>,
-    groups: Vec<Group>,
-    /// The effective user ID.
-    user: u32,
-    /// `HOSTNAME` of a process in a pod.
-    hostname: Option<String>,
-}
-
-/// A part of a choice.
-trait Criterion {
-    fn matches(&self, process: &Candidate) -> bool;
-
-    /// The names that would choose this process.
-    fn names(&self, process: &Candidate) -> Vec<String>;
 }
 
 /// A part of a choice, with the option as given.
@@ -215,7 +159,7 @@ fn candidate(pid: u32) -> Option<Candidate> {
         return None;
     }
     let status = memory::read(pid, "status").ok()?;
-    let groups = cgroup::groups(&memory::read(pid, "cgroup").ok()?);
+    let groups = group::groups(&memory::read(pid, "cgroup").ok()?);
     let arguments = memory::arguments(&process_root::read_memory(pid, "cmdline").ok()?);
     let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let hostname = pod::of(&groups).and_then(|_| pod::hostname(pid));

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, fs, path::Path};
 
-use super::{Candidate, Criterion, cgroup::Group};
+use super::{candidate::Candidate, criterion::Criterion, group::Group};
 use crate::process_root;
 
 /// The UID of the pod that a process with these groups is in. With systemd, the group is
@@ -87,7 +87,7 @@ impl Criterion for InPod {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::cgroup::groups, *};
+    use super::{super::group::groups, *};
 
     const UID: &str = "74c13223-5a00-11e9-b385-42010a80018d";
 

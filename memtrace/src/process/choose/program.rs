@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Candidate, Criterion};
+use super::{candidate::Candidate, criterion::Criterion};
 
 /// Added by the kernel to the path of a removed executable.
 const REMOVED: &str = " (deleted)";

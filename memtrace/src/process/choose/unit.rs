@@ -1,6 +1,6 @@
 //! Units of systemd (`--unit`), which are control groups of its own hierarchy.
 
-use super::{Candidate, Criterion, cgroup::Group};
+use super::{candidate::Candidate, criterion::Criterion, group::Group};
 
 /// Processes of a unit.
 pub(super) struct InUnit {
@@ -44,7 +44,7 @@ impl Criterion for InUnit {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::cgroup::groups, *};
+    use super::{super::group::groups, *};
 
     #[test]
     fn units_are_groups_of_either_version() {

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use super::{Candidate, ChooseError, Criterion};
+use super::{candidate::Candidate, criterion::Criterion, error::ChooseError};
 
 /// The effective user ID in a `/proc/PID/status` (`Uid:` real, effective, saved, of the file system).
 pub(super) fn effective(status: &str) -> Option<u32> {

@@ -9,14 +9,12 @@ use crate::{
     escape::clean,
     frames::own_line,
     render::{
-        advice,
-        diagnosis::too_short,
-        diff,
+        advice, diff,
         evidence::words,
         findings::{items, whole_headline},
         holders::{CYCLE, NOTHING, keeper, whole},
         incomplete,
-        job::untraced,
+        job::{too_short, untraced},
     },
     view::{
         Filter,

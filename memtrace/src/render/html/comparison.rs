@@ -7,10 +7,10 @@ use std::{
 };
 
 use super::{
-    Recorded,
     data::{BaselineData, Data, ProcessData, Processes, Sites, live, times, together},
     layers::Layers,
     markup::{Row, Table, escaped, list},
+    recorded::Recorded,
     tree::Tree,
 };
 use crate::{

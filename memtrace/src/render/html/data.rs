@@ -1,27 +1,26 @@
 //! The data of a page: JSON that its script reads. Sizes are bytes, times seconds since the start of
 //! the recording; lists refer to each other by place.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
 use super::{
-    Recorded, layers,
+    layers,
     layers::LayerData,
+    ranking::all,
+    recorded::Recorded,
     tree::{Stacks, Tree},
 };
 use crate::{
     analysis::courses::{Course, LayerKey, add_to, layer_key, sum},
     event::Layer,
-    ledger::{ProcessId, SiteKey},
+    ledger::ProcessId,
     recording::{MemorySample, Snapshot},
     render::collapsed::{missing, process as process_name},
     units::grouped,
     view::{By, Filter, Metric, Shown, group::program_line},
 };
-
-/// Most sites that a page has one by one; the others are summed by process and layer.
-pub(super) const SITES: usize = 10_000;
 
 /// Most processes that a page names; the others are one.
 const PROCESSES: usize = 50;
@@ -105,42 +104,6 @@ pub(super) struct Sites {
     pub(super) baseline_live: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) baseline_growth: Vec<f64>,
-}
-
-/// The sites in the order in which a page takes them: those with most live or most allocated bytes
-/// first.
-fn ranked<'a>(sites: &[Shown<'a>]) -> Vec<Shown<'a>> {
-    let mut best = vec![usize::MAX; sites.len()];
-    for metric in [Metric::LiveBytes, Metric::AllocBytes, Metric::Peak] {
-        let mut order: Vec<usize> = (0..sites.len()).collect();
-        order.sort_by_key(|index| std::cmp::Reverse(metric.of(&sites[*index].totals())));
-        for (rank, index) in order.into_iter().enumerate() {
-            best[index] = best[index].min(rank);
-        }
-    }
-    let mut order: Vec<usize> = (0..sites.len()).collect();
-    order.sort_by_key(|index| best[*index]);
-    order
-        .into_iter()
-        .map(|index| sites[index].clone())
-        .collect()
-}
-
-/// All sites, see [`ranked`].
-fn all(snapshot: &Snapshot) -> Vec<Shown<'_>> {
-    // Without a limit on ages, selecting cannot fail.
-    let selection = Filter::default().select(snapshot, Metric::LiveBytes);
-    ranked(
-        &selection
-            .map(|selection| selection.sites)
-            .unwrap_or_default(),
-    )
-}
-
-/// The sites that a page shows one by one.
-pub(super) fn chosen(snapshot: &Snapshot) -> HashSet<SiteKey> {
-    let sites = all(snapshot).into_iter().take(SITES);
-    sites.map(|shown| shown.site.key).collect()
 }
 
 /// Seconds since the start of a recording, to the millisecond.

@@ -10,36 +10,27 @@ mod comparison;
 mod data;
 mod layers;
 mod markup;
+mod ranking;
+mod recorded;
 mod sections;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use sha2::{Digest, Sha256};
 
 use self::{
-    data::{Data, Limits, SITES},
+    data::{Data, Limits},
     markup::{escaped, json},
+    ranking::SITES,
 };
 use super::{Error, until_closed};
-use crate::{
-    analysis::{
-        courses::Courses,
-        suppressions::Suppressions,
-        system::SystemSeries,
-        verdict::{self, Diagnosis},
-    },
-    ledger::ProcessId,
-    recording::{self, At, Fact, MemorySample, Recording, Snapshot},
-};
 
 pub(crate) use comparison::Compared;
+pub(crate) use recorded::Recorded;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
@@ -73,38 +64,6 @@ const LIMITS: [Limits; 8] = [
 
 const fn limits(sites: usize, step: usize) -> Limits {
     Limits { sites, step }
-}
-
-/// A recording, as its page needs it.
-pub(crate) struct Recorded {
-    /// At the moment of a report.
-    pub(crate) snapshot: Snapshot,
-    pub(crate) verdicts: Diagnosis,
-    pub(crate) facts: Vec<Fact>,
-    /// By process, in order of time.
-    pub(crate) memory: HashMap<ProcessId, Vec<(u64, MemorySample)>>,
-    /// With the largest sites one by one.
-    pub(crate) courses: Courses,
-    /// How far a recording without an end reaches, ns.
-    pub(crate) cut_off: Option<u64>,
-}
-
-impl Recorded {
-    /// Reads all of it.
-    pub(crate) fn read(recording: &Recording) -> Result<Recorded, recording::Error> {
-        let snapshot = recording.snapshot(At::Default)?;
-        let machine = SystemSeries::read(recording)?;
-        let processes = snapshot.processes.iter().map(|process| process.row.id);
-        let memory = processes.map(|id| Ok((id, recording.memory(id)?)));
-        Ok(Recorded {
-            verdicts: verdict::diagnose(recording, &machine, &Suppressions::default())?,
-            facts: recording.facts()?,
-            memory: memory.collect::<Result<_, recording::Error>>()?,
-            courses: Courses::read(recording, &snapshot, &data::chosen(&snapshot))?,
-            cut_off: recording.cut_off()?,
-            snapshot,
-        })
-    }
 }
 
 /// Writes the page of a recording.

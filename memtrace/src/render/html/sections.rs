@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    Recorded,
     markup::{Row, Table, descriptions, escaped, list, marked},
+    recorded::Recorded,
 };
 use crate::{
     analysis::verdict::Scope,
@@ -110,7 +110,7 @@ pub(super) fn verdict(out: &mut impl Write, recorded: &Recorded) -> io::Result<(
     }
     let mut notes = job::untraced(&found.untraced);
     if found.too_short > 0 {
-        notes.push(diagnosis::too_short(found.too_short));
+        notes.push(job::too_short(found.too_short));
     }
     if findings.is_empty() && notes.is_empty() {
         notes.push("no process can be judged: nothing was recorded".into());

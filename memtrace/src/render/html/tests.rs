@@ -12,10 +12,14 @@ use super::{
     *,
 };
 use crate::{
-    analysis::courses::Course,
+    analysis::{
+        courses::{Course, Courses},
+        verdict::Diagnosis,
+    },
     event::{Layer, StackId},
     frames::fixture::python,
     ledger::SiteKey,
+    recording::{Fact, Snapshot},
     render::{
         findings::{items, snapshots},
         sums::{Sums, add, reported},

@@ -3,12 +3,13 @@
 use crate::analysis::{
     statistics::WARM_UP,
     verdict::{
-        Advice, Class, Grade,
-        device::OnDevice,
+        advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        rule::{DESCRIPTION, Description, Finding, OF_SITES, OfProcess, OfSite, Rule},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::Shape,
-        site::{Grown, SiteFinding},
+        subjects::{Grown, OnDevice, SiteFinding},
         thresholds::SLOWING,
     },
     window::{EDGE, Window},

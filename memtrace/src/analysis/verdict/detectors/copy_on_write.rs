@@ -3,10 +3,12 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class, Grade,
+        advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        process::Judging,
-        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::Judging,
         thresholds::{OF_RESIDUAL, REPORTED, STATE_FLOOR},
     },
 };

@@ -3,10 +3,11 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class,
+        advice::Advice,
+        class::Class,
         evidence::Statement,
-        process::counted,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::counted,
     },
 };
 

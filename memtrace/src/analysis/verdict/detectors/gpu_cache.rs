@@ -1,10 +1,10 @@
 //! The reserve of a device's allocator grows, but the memory allocated from it does not.
 
 use crate::analysis::verdict::{
-    Class, Grade,
-    device::OnDevice,
+    class::{Class, Grade},
     rule::{DESCRIPTION, Description, OfProcess, Rule},
     shape::Shape,
+    subjects::OnDevice,
 };
 
 pub(super) const CLASS: Description = Description {

@@ -3,9 +3,10 @@
 use crate::analysis::{
     series::Place,
     verdict::{
-        Advice, Class,
-        device::OnDevice,
+        advice::Advice,
+        class::Class,
         rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
+        subjects::OnDevice,
     },
 };
 

@@ -2,10 +2,11 @@
 //! other processes hold it, or the process uses it all.
 
 use crate::analysis::verdict::{
-    Advice, Class, Grade,
+    advice::Advice,
+    class::{Class, Grade},
     evidence::{Amount, Statement},
-    out_of_memory::OutOfMemory,
     rule::{DESCRIPTION, Description, OfProcess, Rule},
+    subjects::OutOfMemory,
 };
 
 pub(super) const CLASS: Description = Description {

@@ -1,10 +1,11 @@
 //! Device memory that an allocator keeps unused: a state, not an alarm.
 
 use crate::analysis::verdict::{
-    Class, Grade,
-    device::OnDevice,
+    class::{Class, Grade},
     evidence::{Amount, Statement},
-    rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+    finding::Finding,
+    rule::{DESCRIPTION, Description, OfProcess, Rule},
+    subjects::OnDevice,
     thresholds::OF_RESIDUAL,
 };
 

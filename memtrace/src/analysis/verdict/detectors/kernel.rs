@@ -1,7 +1,8 @@
 //! The kernel or a driver grows, no process does.
 
 use crate::analysis::verdict::{
-    Advice, Class,
+    advice::Advice,
+    class::Class,
     evidence::Statement,
     rule::{DESCRIPTION, Description, OfProcess, Rule},
 };

@@ -2,8 +2,8 @@
 
 use crate::{
     analysis::verdict::{
-        Class, Grade,
         advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},

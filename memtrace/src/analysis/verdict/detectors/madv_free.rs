@@ -3,10 +3,12 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class, Grade,
+        advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        growth::{Part, grade_of},
-        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::{Part, grade_of},
         thresholds::OF_RESIDUAL,
     },
 };

@@ -3,10 +3,11 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class,
+        advice::Advice,
+        class::Class,
         evidence::{Amount, Statement},
-        process::counted,
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
+        subjects::counted,
         thresholds::OF_RESIDUAL,
     },
 };

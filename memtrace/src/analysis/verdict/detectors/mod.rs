@@ -23,71 +23,38 @@ mod thp;
 mod thread_churn;
 pub(super) mod undetermined;
 
-use super::rule::{Description, OfProcess, OfSite, Question, Rule};
-
-/// Makes [`Class`] of a list of classes and their files.
-macro_rules! classes {
-    ($($(#[$doc:meta])* $class:ident = $file:ident,)*) => {
-        /// A kind of growth.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub(crate) enum Class {
-            $($(#[$doc])* $class,)*
-        }
-
-        impl Class {
-            #[cfg(test)]
-            pub(super) const ALL: &[Class] = &[$(Class::$class,)*];
-
-            pub(super) const fn description(self) -> &'static Description {
-                match self {
-                    $(Class::$class => &$file::CLASS,)*
-                }
-            }
-        }
-    };
-}
-
-classes! {
-    /// Live memory keeps growing.
-    Leak = leak,
-    /// Live memory grew and has reached, or is approaching, its limit.
-    Cache = cache,
-    /// Freed, but the allocator keeps it.
-    Retention = retention,
-    /// Huge pages around little data.
-    Thp = thp,
-    /// Freed lazily: counted until the kernel reclaims it.
-    MadvFree = madv_free,
-    /// A forked child's pages become its own.
-    CopyOnWrite = copy_on_write,
-    /// Pages of mapped files.
-    PageCache = page_cache,
-    /// Shared memory: tmpfs, memfd, System V.
-    Shmem = shmem,
-    /// Page-locked host memory of a GPU runtime.
-    Pinned = pinned,
-    /// Threads made and ended again and again.
-    ThreadChurn = thread_churn,
-    /// Address space or mappings grow, resident memory does not.
-    MappingLeak = mapping_leak,
-    FdLeak = fd_leak,
-    /// Others use up the machine's memory.
-    Pressure = pressure,
-    /// The kernel or a driver grows, no process does.
-    Kernel = kernel,
-    GpuLeak = gpu_leak,
-    /// The GPU allocator's reserve grows, but the memory allocated from it does not.
-    GpuCache = gpu_cache,
-    /// An allocation of GPU memory failed.
-    GpuOutOfMemory = gpu_out_of_memory,
-    /// The GPU allocator keeps memory that is no longer in use: not an alarm.
-    GpuUnused = gpu_unused,
-    /// No material growth.
-    None = none,
-    Undetermined = undetermined,
-}
+use super::{
+    class::Class,
+    rule::{Description, OfProcess, OfSite, Question, Rule},
+};
 
 impl Class {
+    /// Its file's description.
+    pub(super) const fn description(self) -> &'static Description {
+        match self {
+            Class::Leak => &leak::CLASS,
+            Class::Cache => &cache::CLASS,
+            Class::Retention => &retention::CLASS,
+            Class::Thp => &thp::CLASS,
+            Class::MadvFree => &madv_free::CLASS,
+            Class::CopyOnWrite => &copy_on_write::CLASS,
+            Class::PageCache => &page_cache::CLASS,
+            Class::Shmem => &shmem::CLASS,
+            Class::Pinned => &pinned::CLASS,
+            Class::ThreadChurn => &thread_churn::CLASS,
+            Class::MappingLeak => &mapping_leak::CLASS,
+            Class::FdLeak => &fd_leak::CLASS,
+            Class::Pressure => &pressure::CLASS,
+            Class::Kernel => &kernel::CLASS,
+            Class::GpuLeak => &gpu_leak::CLASS,
+            Class::GpuCache => &gpu_cache::CLASS,
+            Class::GpuOutOfMemory => &gpu_out_of_memory::CLASS,
+            Class::GpuUnused => &gpu_unused::CLASS,
+            Class::None => &none::CLASS,
+            Class::Undetermined => &undetermined::CLASS,
+        }
+    }
+
     /// Stable name in JSON and text.
     pub(crate) const fn name(self) -> &'static str {
         self.description().name

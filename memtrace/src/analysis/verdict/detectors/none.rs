@@ -1,10 +1,11 @@
 //! No material growth.
 
 use crate::analysis::verdict::{
-    Class, Grade,
+    class::{Class, Grade},
     evidence::{Amount, Statement},
-    process::Judging,
-    rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+    finding::Finding,
+    rule::{DESCRIPTION, Description, OfProcess, Rule},
+    subjects::Judging,
 };
 
 pub(super) const CLASS: Description = Description {

@@ -3,7 +3,8 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class,
+        advice::Advice,
+        class::Class,
         evidence::Statement,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
     },

@@ -3,12 +3,12 @@
 use crate::analysis::{
     series::{Figure, Place},
     verdict::{
-        Advice, Class,
+        advice::Advice,
+        class::Class,
         evidence::Statement,
-        growth::Growing,
-        process::steady,
         rule::{DESCRIPTION, Description, OfProcess, OfSite, Rule},
         shape::Judged,
+        subjects::{Growing, steady},
         thresholds::PROCESS_FLOOR,
     },
 };

@@ -2,10 +2,12 @@
 
 use crate::analysis::{
     verdict::{
-        Advice, Class, Grade,
+        advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        process::{Judging, NOT_ITS_OWN},
-        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::{Judging, NOT_ITS_OWN},
     },
     window::Window,
 };

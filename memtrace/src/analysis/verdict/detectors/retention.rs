@@ -2,11 +2,11 @@
 
 use crate::{
     analysis::verdict::{
-        Class, Grade,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        growth::grade_of,
-        process::Judging,
-        rule::{DESCRIPTION, Description, Finding, OfProcess, Rule},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::{Judging, grade_of},
         thresholds::{OF_RESIDUAL, STATE_FLOOR},
     },
     frames::mappings::Use,

@@ -3,10 +3,11 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class,
+        advice::Advice,
+        class::Class,
         evidence::Statement,
-        growth::{Part, grade_of},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::{Part, grade_of},
         thresholds::OF_RESIDUAL,
     },
 };

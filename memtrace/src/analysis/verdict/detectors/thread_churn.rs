@@ -3,11 +3,12 @@
 use crate::analysis::{
     series::Figure,
     verdict::{
-        Advice, Class, Grade,
+        advice::Advice,
+        class::{Class, Grade},
         evidence::{Amount, Statement},
-        process::{COUNT_FLOOR, counted},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
         shape::Judged,
+        subjects::{COUNT_FLOOR, counted},
     },
 };
 

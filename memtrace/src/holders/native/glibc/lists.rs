@@ -1,11 +1,13 @@
 //! Chunks freed to lists for quick reuse, which look as if they were in use.
 
 use super::{
-    Block, HEADER,
     arena::{Arena, Layout},
-    size_of_freed,
+    chunk::{HEADER, size_of_freed},
 };
-use crate::holders::memory::{Circle, Memory};
+use crate::holders::{
+    memory::{Circle, Memory},
+    native::Block,
+};
 use std::ops::Range;
 
 /// Most entries of a list.

@@ -4,12 +4,18 @@
 //! Structures: malloc/malloc.c and malloc/arena.c of glibc, 2.26 to 2.43, x86-64.
 
 mod arena;
+mod chunk;
 mod lists;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use self::{arena::Layout, walk::Region};
+pub(in crate::holders) use self::chunk::{has_its_size, is_allocated};
+use self::{
+    arena::Layout,
+    chunk::{FLAGS, HEADER, IS_MMAPPED, PAGE},
+    walk::Region,
+};
 use super::super::memory::Memory;
 use super::{
     Modules,
@@ -17,8 +23,6 @@ use super::{
 };
 use crate::process::maps::{self, Mapping};
 use std::ops::Range;
-
-const PAGE: u64 = 4 << 10;
 
 /// Alignment and largest size of the heaps of arenas other than the main one (HEAP_MAX_SIZE).
 const HEAP: u64 = 64 << 20;
@@ -28,47 +32,6 @@ const LEAST_MAPPED: u64 = 32 << 10;
 
 /// Pages that are looked at for the beginning of such a chunk.
 const MAX_PROBES: usize = 1 << 20;
-
-/// From the beginning of a chunk to the memory that the program has.
-const HEADER: u64 = 16;
-
-/// In the size of a chunk: the one before is in use.
-const PREV_INUSE: u64 = 1;
-/// It has a mapping of its own.
-const IS_MMAPPED: u64 = 2;
-/// It is of another arena than the main one.
-const NON_MAIN_ARENA: u64 = 4;
-const FLAGS: u64 = 15;
-
-/// Whether glibc's own structures still have a block, recorded or found earlier, as in use: it lies in a chunk, and
-/// the next chunk marks that as in use. Lists of freed chunks are not consulted.
-pub(in crate::holders) fn is_allocated(memory: &(impl Memory + ?Sized), block: Block) -> bool {
-    let Some(size) = memory.word(block.start.wrapping_sub(HEADER / 2)) else {
-        return false;
-    };
-    let chunk = size & !FLAGS;
-    if chunk < block.size.saturating_add(HEADER / 2) {
-        return false;
-    }
-    let next = block.start.wrapping_sub(HEADER / 2).wrapping_add(chunk);
-    size & IS_MMAPPED != 0 || memory.word(next).is_some_and(|next| next & PREV_INUSE != 0)
-}
-
-/// Whether the chunk at a block has the size that malloc gives a block of that size. A recorded block was freed since,
-/// and its memory given to another one, if it has not.
-pub(in crate::holders) fn has_its_size(memory: &(impl Memory + ?Sized), block: Block) -> bool {
-    let least = (block.size.saturating_add(HEADER / 2)).max(walk::LEAST);
-    let least = least.checked_next_multiple_of(HEADER).unwrap_or(least);
-    memory
-        .word(block.start.wrapping_sub(HEADER / 2))
-        .is_some_and(|size| {
-            let most = match size & IS_MMAPPED {
-                0 => HEADER,
-                _ => HEADER + PAGE,
-            };
-            (least..=least.saturating_add(most)).contains(&(size & !FLAGS))
-        })
-}
 
 /// Finds the blocks that are alive and gives them to `builder`. Returns the memory that the allocator manages, so
 /// that freed memory in it is not mistaken for anything else; empty if the program has another allocator.
@@ -232,18 +195,4 @@ fn is_anonymous(mapping: &Mapping) -> bool {
     });
     let permissions = mapping.permissions;
     permissions.read && permissions.write && !permissions.shared && !is_named
-}
-
-/// Whether `address`, in memory of the allocator, can be a chunk freed to a list, and the size in its header.
-fn size_of_freed(
-    memory: &(impl Memory + ?Sized),
-    regions: &[Range<u64>],
-    chunk: u64,
-) -> Option<u64> {
-    let is_inside = regions.iter().any(|region| region.contains(&chunk));
-    if !chunk.is_multiple_of(HEADER) || !is_inside {
-        return None;
-    }
-    let size = memory.word(chunk.checked_add(8)?)?;
-    (size & IS_MMAPPED == 0).then_some(size & !FLAGS)
 }

@@ -3,6 +3,7 @@
 use super::super::tests::fixture::{Made, Noise};
 use super::{
     arena::{Arena, Layout},
+    chunk::size_of_freed,
     walk::{Region, walk},
     *,
 };

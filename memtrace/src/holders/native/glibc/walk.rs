@@ -1,11 +1,8 @@
 //! From chunk to chunk through a heap.
 
-use super::{FLAGS, HEADER, IS_MMAPPED, NON_MAIN_ARENA, PAGE, PREV_INUSE};
+use super::chunk::{FLAGS, HEADER, IS_MMAPPED, LEAST, NON_MAIN_ARENA, PAGE, PREV_INUSE};
 use crate::holders::memory::Memory;
 use std::ops::Range;
-
-/// The smallest chunk.
-pub(super) const LEAST: u64 = 32;
 
 /// Bytes that are read at once.
 const WINDOW: u64 = 64 << 10;

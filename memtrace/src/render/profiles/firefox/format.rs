@@ -8,6 +8,11 @@ use crate::render::profiles::labels::Code;
 /// No row.
 pub(super) const NONE: i64 = -1;
 
+/// A time or a duration as the format has it.
+pub(super) fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
 #[derive(Serialize)]
 pub(super) struct Profile {
     pub meta: Meta,

@@ -2,12 +2,14 @@
 //! their live bytes, and its native allocations the sites with all bytes that they ever allocated.
 
 mod format;
+mod libraries;
 mod track;
 
 use std::{collections::BTreeMap, io::Write};
 
 use self::{
-    format::{CATEGORIES, Library, Meta, Profile},
+    format::{CATEGORIES, Meta, Profile, milliseconds},
+    libraries::Libraries,
     track::Track,
 };
 use super::{Part, exporter};
@@ -77,38 +79,6 @@ pub(crate) fn firefox(
     };
     print(out, &profile)?;
     Ok(sites.len())
-}
-
-/// Files of code, which all tracks share.
-#[derive(Default)]
-struct Libraries {
-    all: Vec<Library>,
-    places: BTreeMap<String, usize>,
-}
-
-impl Libraries {
-    fn place(&mut self, path: &str) -> usize {
-        if let Some(place) = self.places.get(path) {
-            return *place;
-        }
-        let shown = clean(path);
-        let name = shown.rsplit('/').next().unwrap_or(&shown);
-        self.all.push(Library {
-            name: name.to_owned(),
-            debug_name: name.to_owned(),
-            path: shown.clone(),
-            debug_path: shown.clone(),
-            breakpad_id: "",
-            code_id: None,
-            arch: None,
-        });
-        self.places.insert(path.to_owned(), self.all.len() - 1);
-        self.all.len() - 1
-    }
-}
-
-fn milliseconds(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 #[cfg(test)]

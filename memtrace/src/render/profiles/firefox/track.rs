@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::{
-    Libraries,
     format::{
         Frames, Functions, Markers, NONE, Resources, Stacks, Symbols, Thread, Weights, category,
+        milliseconds,
     },
-    milliseconds,
+    libraries::Libraries,
 };
 use crate::{
     recording::Meta,

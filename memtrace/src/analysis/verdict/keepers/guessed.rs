@@ -1,8 +1,8 @@
-//! Guesses what keeps the blocks of a leaking site. If no holder was seen in memory
-//! ([`super::held`]), it is probably a container, whose own buffer is also a block: a buffer that
+//! Guesses the keeper of a leaking site's blocks. If none was seen in memory
+//! ([`super::seen`]), it is probably a container, whose own buffer is also a block: a buffer that
 //! grows with the leak points to the line that inserts.
 
-use super::held;
+use super::keeper::{How, KeptBy};
 use crate::{
     analysis::{
         series::{ProcessSeries, SiteSeries},
@@ -14,62 +14,9 @@ use crate::{
         containers::{self, Holds, Span},
     },
     ledger::SiteKey,
-    recording::{Origin, Path, Stacks, Step},
+    recording::{Origin, Stacks, Step},
 };
 use std::ops::RangeInclusive;
-
-/// The holder of a site's blocks.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KeptBy {
-    pub(crate) how: How,
-    /// The line that inserts into it, if known.
-    pub(crate) line: Option<Frame>,
-}
-
-impl KeptBy {
-    /// The container that was seen.
-    pub(super) fn container(&self) -> Option<&Step> {
-        match &self.how {
-            How::Path { path, .. } => held::container(path),
-            _ => None,
-        }
-    }
-
-    /// Whether a container was seen to grow.
-    pub(super) fn has_growing(&self) -> bool {
-        self.container().is_some_and(held::is_growing)
-    }
-
-    /// Whether a container was seen, and the line that fills it is unknown.
-    pub(super) fn lacks_line(&self) -> bool {
-        self.container().is_some() && self.line.is_none()
-    }
-}
-
-/// How blocks are kept. Shares are of the sampled blocks.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum How {
-    /// Probably by a container of this type, which grew with them.
-    Container(&'static str),
-    /// As seen in memory.
-    Path { path: Path, share: f64 },
-    /// Only by objects of a cycle, as was seen in memory.
-    Cycle { share: f64 },
-    /// By nothing that was seen in memory.
-    Nothing { share: f64 },
-}
-
-impl How {
-    /// A stable name, in JSON.
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            How::Container(_) => "container",
-            How::Path { .. } => "path",
-            How::Cycle { .. } => "cycle",
-            How::Nothing { .. } => "nothing",
-        }
-    }
-}
 
 /// Elements that a container has room for, per leaked block. The range is wide because a container
 /// grows in steps of up to three times its size (CPython's dict), and an element may be several

@@ -1,8 +1,14 @@
-//! Finds the keeper of each site of a process: the one seen in memory ([`held`]), or else a guess ([`kept_by`]).
+//! Finds the keeper of each site of a process: the one seen in memory ([`seen`]), or else a guess ([`guessed`]).
+
+mod guessed;
+mod keeper;
+mod lost;
+mod seen;
 
 use super::{
-    Advice, Class, Scope, Verdict, held,
-    kept_by::{self, How, KeptBy},
+    advice::Advice,
+    class::Class,
+    diagnosis::{Scope, Verdict},
 };
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
@@ -11,6 +17,11 @@ use crate::{
     ledger::SiteKey,
     recording::{Holders, Stacks},
 };
+
+pub(crate) use keeper::{How, KeptBy, container};
+pub(crate) use lost::LostSite;
+pub(super) use lost::sites as lost_sites;
+pub(crate) use seen::{alike, filling_line, kept_by as kept_by_of};
 
 /// What the search for keepers reads.
 pub(super) struct Keepers<'a> {
@@ -52,7 +63,7 @@ impl Keepers<'_> {
 
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let seen = self.holders.get(key);
-        let seen = seen.and_then(|holders| held::kept_by(holders, self.stacks));
+        let seen = seen.and_then(|holders| seen::kept_by(holders, self.stacks));
         // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
         let is_open = class == Class::Undetermined;
         let seen = seen.filter(|(kept_by, _)| leaks(class) || is_open && kept_by.has_growing());
@@ -68,7 +79,7 @@ impl Keepers<'_> {
     fn with_line(&self, mut kept_by: KeptBy, class: Class, key: &SiteKey) -> Found {
         let alike = kept_by
             .container()
-            .and_then(|container| kept_by::filled_like(container, self.series, self.stacks));
+            .and_then(|container| guessed::filled_like(container, self.series, self.stacks));
         let (line, keeper) = match alike {
             Some((line, keeper)) => (Some(line), Some(keeper)),
             None => self
@@ -82,7 +93,7 @@ impl Keepers<'_> {
     fn guess(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let mut sites = self.series.sites.iter();
         let leak = sites.find(|site| leaks(class) && site.key == *key)?;
-        let (kept_by, keeper) = kept_by::kept_by(leak, self.series, self.window, self.stacks)?;
+        let (kept_by, keeper) = guessed::kept_by(leak, self.series, self.window, self.stacks)?;
         Some((kept_by, Some(keeper)))
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks to which nothing points: nobody can free them any more, however little they grow.
 
-use super::{held, kept_by::How};
+use super::{keeper::How, seen};
 use crate::{
     analysis::{series::ProcessSeries, suppressions::Suppressions},
     hash::FastMap,
@@ -19,14 +19,14 @@ pub(crate) struct LostSite {
 }
 
 /// The sites of a process to most of whose blocks nothing points, the largest first.
-pub(super) fn sites(
+pub(in super::super) fn sites(
     series: &ProcessSeries,
     holders: &FastMap<SiteKey, Holders>,
     stacks: &Stacks,
     suppressions: &Suppressions,
 ) -> Vec<LostSite> {
     let share_of = |key: &SiteKey| {
-        let (kept_by, _) = held::kept_by(holders.get(key)?, stacks)?;
+        let (kept_by, _) = seen::kept_by(holders.get(key)?, stacks)?;
         match kept_by.how {
             How::Nothing { share } => Some(share),
             _ => None,

@@ -4,9 +4,15 @@
 //! A library counts from the moment it is mapped, so that short-lived processes have theirs too.
 //! Slow lookups are made by the store's thread.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use super::{CollectError, Collector, location::ModuleIndex, look::Look, sink::Message};
+use super::{
+    collector::{CollectError, Collector},
+    location::ModuleIndex,
+    look::Look,
+    process::Fingerprint,
+    sink::Message,
+};
 use crate::{
     host::{
         self,
@@ -16,23 +22,11 @@ use crate::{
     process::memory,
 };
 
-/// Facts about one process.
-#[derive(Debug, Default)]
-pub(super) struct Fingerprint {
-    libraries: BTreeSet<ModuleIndex>,
-    /// Libraries were added since the last report.
-    changed: bool,
-    /// Its launch; `None` until its exec.
-    launch: Option<Arc<Launch>>,
-    /// Clock ticks after boot, which distinguish it from a later process with the same number.
-    pub(super) start_time: u64,
-}
-
 impl Collector {
     /// Notes that a process executes a file.
     pub(super) fn uses(&mut self, tgid: u32, index: ModuleIndex) {
         if let Some(process) = self.processes.get_mut(tgid)
-            && self.modules.get(index).library.is_some()
+            && self.naming.modules.get(index).library.is_some()
         {
             process.fingerprint.changed |= process.fingerprint.libraries.insert(index);
         }
@@ -44,13 +38,13 @@ impl Collector {
         let Some(process) = self.processes.get_mut(tgid) else {
             return Ok(());
         };
-        let source = &self.sampling.source;
+        let source = &self.accounts.sampling.source;
         let launch = Launch::read(tgid);
         let environ = launch.as_ref().and_then(Launch::environ);
-        let facts = host::process(source, process.row.id, tgid, environ, &self.redactor);
+        let facts = host::process(source, process.row.id, tgid, environ, &self.output.redactor);
         process.fingerprint.launch = launch.map(Arc::new);
         process.fingerprint.start_time = memory::start_time(tgid).unwrap_or(0);
-        self.sink.send(Message::Facts(facts))?;
+        self.output.sink.send(Message::Facts(facts))?;
         self.look(tgid)
     }
 
@@ -91,9 +85,10 @@ impl Collector {
         }
         let program = fingerprint.launch.as_ref().map(|launch| launch.program());
         let libraries = fingerprint.libraries.iter();
-        let libraries = libraries.filter_map(|&index| self.modules.get(index).library.as_ref());
-        let facts = libraries::facts(process.row.id, libraries, program, &self.redactor);
-        Ok(self.sink.send(Message::Facts(facts))?)
+        let libraries =
+            libraries.filter_map(|&index| self.naming.modules.get(index).library.as_ref());
+        let facts = libraries::facts(process.row.id, libraries, program, &self.output.redactor);
+        Ok(self.output.sink.send(Message::Facts(facts))?)
     }
 
     fn look(&mut self, tgid: u32) -> Result<(), CollectError> {
@@ -111,8 +106,8 @@ impl Collector {
         };
         let libraries = libraries.iter();
         let path = |library: &Library| library.path.clone();
-        let files =
-            libraries.filter_map(|&index| self.modules.get(index).library.as_ref().map(path));
+        let files = libraries
+            .filter_map(|&index| self.naming.modules.get(index).library.as_ref().map(path));
         let look = Look {
             process: process.row.id,
             tgid,
@@ -120,7 +115,7 @@ impl Collector {
             launch: Arc::clone(launch),
             files: files.collect(),
         };
-        Ok(self.sink.send(Message::Look(Box::new(look)))?)
+        Ok(self.output.sink.send(Message::Look(Box::new(look)))?)
     }
 
     /// A forked child inherits its parent's facts.
@@ -142,7 +137,10 @@ impl Collector {
             start_time,
         };
         let child = process.row.id;
-        Ok(self.sink.send(Message::InheritFacts { parent, child })?)
+        Ok(self
+            .output
+            .sink
+            .send(Message::InheritFacts { parent, child })?)
     }
 
     /// Another program begins: the facts reported so far do not apply to it.
@@ -153,6 +151,6 @@ impl Collector {
         process.fingerprint = Fingerprint::default();
         process.cgroup = None;
         let process = process.row.id;
-        Ok(self.sink.send(Message::ForgetFacts(process))?)
+        Ok(self.output.sink.send(Message::ForgetFacts(process))?)
     }
 }

@@ -1,6 +1,6 @@
-//! Decides what keeps the blocks of a site, from observations in the memory of its process.
+//! The keeper of a site's blocks, from observations in the memory of its process.
 
-use super::kept_by::{How, KeptBy};
+use super::keeper::{How, KeptBy, container, is_growing};
 use crate::{
     frames::{Frame, containers, own_line},
     ledger::SiteKey,
@@ -80,11 +80,6 @@ pub(crate) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
     Some((KeptBy { how, line: None }, None))
 }
 
-/// Whether a container got more elements.
-pub(super) fn is_growing(container: &Step) -> bool {
-    container.growth_per_s.is_some_and(|growth| growth > 0.0)
-}
-
 /// Whether a block is one of those that it seems to contain: they link one another.
 fn is_link(step: &Step, site: SiteKey) -> bool {
     step.kind == StepKind::Block && step.buffer == Some(site)
@@ -139,11 +134,6 @@ fn is_another(known: &str, container: &Step) -> bool {
 
 fn up_to_container(path: &Path) -> Option<&[Step]> {
     path.steps.get(..=path.container?)
-}
-
-/// The container of a path that grows with the site.
-pub(crate) fn container(path: &Path) -> Option<&Step> {
-    path.steps.get(path.container?)
 }
 
 /// The program's line that made the memory of a container, at this site, grow last.

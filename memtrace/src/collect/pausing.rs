@@ -1,33 +1,32 @@
-//! The collector's requests to the holder, and the holder's reports.
+//! The pauses of threads: the collector's requests to the holder, and the holder's reports.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use memtrace_common::{
     event::{Lifecycle, flags},
     loss::Reason,
 };
 
-use super::Collector;
+use super::{
+    collector::Collector,
+    control::{LONGEST_FOR_TABLES, Waiting},
+};
 use crate::{
     hold::{HoldError, Notice},
     process::{self, memory},
 };
 
-/// How long a stopped thread waits for unwind tables; shorter than the holder keeps it.
-pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
-
-/// A stopped thread whose probes are set, while unwind tables are being compiled.
-pub(super) struct Waiting {
-    life: Lifecycle,
-    /// Numbers of the files its process maps.
-    files: Vec<u32>,
-    until: Instant,
-}
-
 impl Collector {
+    /// Handles everything that does not come through the ring buffer.
+    pub(super) fn look_around(&mut self) {
+        self.hear_holder();
+        self.continue_ready();
+        self.refresh_code();
+    }
+
     /// Has a process traced, so that its threads can be stopped.
     pub(super) fn seize(&mut self, tgid: u32) {
-        let Some(holder) = &mut self.holder else {
+        let Some(holder) = &mut self.control.holder else {
             return;
         };
         match holder.seize(tgid) {
@@ -50,7 +49,7 @@ impl Collector {
         if life.header.flags & flags::FAILED != 0 {
             return;
         }
-        if let Some(holder) = &mut self.holder
+        if let Some(holder) = &mut self.control.holder
             && let Err(error) = holder.let_continue(life.header.tid)
         {
             self.without_holder(&error);
@@ -60,7 +59,7 @@ impl Collector {
     /// As [`Collector::let_continue`], once these files have their unwind tables. Tables that take
     /// too long are loaded while the process runs; its stacks are marked.
     pub(super) fn continue_with_tables(&mut self, life: Lifecycle, files: Vec<u32>) {
-        self.waiting.push(Waiting {
+        self.control.waiting.push(Waiting {
             life,
             files,
             until: Instant::now() + LONGEST_FOR_TABLES,
@@ -71,9 +70,10 @@ impl Collector {
     /// Continues the threads that need not wait for tables any longer.
     pub(super) fn continue_ready(&mut self) {
         let now = Instant::now();
-        let is_ready =
-            |waiting: &mut Waiting| waiting.until <= now || self.tables.are_done(&waiting.files);
-        let ready: Vec<_> = self.waiting.extract_if(.., is_ready).collect();
+        let is_ready = |waiting: &mut Waiting| {
+            waiting.until <= now || self.control.tables.are_done(&waiting.files)
+        };
+        let ready: Vec<_> = self.control.waiting.extract_if(.., is_ready).collect();
         for Waiting { life, .. } in ready {
             self.let_continue(&life);
         }
@@ -81,7 +81,7 @@ impl Collector {
 
     /// Continues every thread: recording is over.
     pub(super) fn continue_all(&mut self) {
-        for Waiting { life, .. } in std::mem::take(&mut self.waiting) {
+        for Waiting { life, .. } in std::mem::take(&mut self.control.waiting) {
             self.let_continue(&life);
         }
     }
@@ -89,13 +89,15 @@ impl Collector {
     /// No thread of the process waits any more: it has ended, executes another program or is left
     /// to another tracer. Continuing such a thread would let its number's next stop pass.
     pub(super) fn forget_waiting(&mut self, tgid: u32) {
-        self.waiting
+        self.control
+            .waiting
             .retain(|waiting| waiting.life.header.tgid != tgid);
     }
 
     /// Another process wants to trace one of ours, and was refused if the holder has it still.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
         if !self
+            .control
             .holder
             .as_ref()
             .is_some_and(|holder| holder.traces(tgid))
@@ -119,7 +121,11 @@ impl Collector {
         self.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.
         self.no_longer_held(tgid);
-        let left = self.holder.as_mut().map(|holder| holder.leave(tgid));
+        let left = self
+            .control
+            .holder
+            .as_mut()
+            .map(|holder| holder.leave(tgid));
         if let Some(Err(error)) = left {
             self.without_holder(&error);
         }
@@ -130,7 +136,7 @@ impl Collector {
         if !self.is_held(tgid) {
             return false;
         }
-        let halted = self.holder.as_mut().map(|holder| holder.halt(tgid));
+        let halted = self.control.holder.as_mut().map(|holder| holder.halt(tgid));
         if let Some(Err(error)) = &halted {
             self.without_holder(error);
         }
@@ -139,22 +145,27 @@ impl Collector {
 
     /// Resumes a process that was stopped as a whole.
     pub(super) fn go_on(&mut self, tgid: u32) {
-        if let Some(Err(error)) = self.holder.as_mut().map(|holder| holder.go_on(tgid)) {
+        if let Some(Err(error)) = self
+            .control
+            .holder
+            .as_mut()
+            .map(|holder| holder.go_on(tgid))
+        {
             self.without_holder(&error);
         }
     }
 
     /// Reads the reports of the holder's own actions.
     pub(super) fn hear_holder(&mut self) {
-        let Some(holder) = &mut self.holder else {
+        let Some(holder) = &mut self.control.holder else {
             return;
         };
         match holder.notices() {
             Ok(notices) => {
                 for notice in notices {
                     match notice {
-                        Notice::LetGo { .. } => self.lost(Reason::NotStopped),
-                        Notice::NotRestored { .. } => self.lost(Reason::ReturnNotRestored),
+                        Notice::LetGo { .. } => self.accounts.lost(Reason::NotStopped),
+                        Notice::NotRestored { .. } => self.accounts.lost(Reason::ReturnNotRestored),
                         Notice::Left { tgid } => self.no_longer_held(tgid),
                         Notice::Seized { .. } => {}
                     }
@@ -167,7 +178,7 @@ impl Collector {
     /// Whether threads of the process can be stopped.
     pub(super) fn is_held(&self, tgid: u32) -> bool {
         let process = self.processes.get(tgid);
-        self.holder.is_some() && process.is_some_and(|process| process.held)
+        self.control.holder.is_some() && process.is_some_and(|process| process.held)
     }
 
     /// A process that cannot be stopped any more loses the probes that need it.
@@ -188,12 +199,12 @@ impl Collector {
             "{error}; processes are no longer stopped while probes are set, so the first \
              allocations of children and new libraries are missed (`not_stopped` counts how often)"
         );
-        self.holder = None;
-        self.kernel.let_stopped_go();
+        self.control.holder = None;
+        self.control.kernel.let_stopped_go();
         for tgid in self.processes.which(|_| true) {
             self.no_longer_held(tgid);
         }
-        if let Err(error) = self.kernel.set_holder(0) {
+        if let Err(error) = self.control.kernel.set_holder(0) {
             tracing::debug!("{error}");
         }
     }

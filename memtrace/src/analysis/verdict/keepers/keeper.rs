@@ -1,0 +1,69 @@
+//! The keeper of a site's blocks: seen in memory, or guessed.
+
+use crate::{
+    frames::Frame,
+    recording::{Path, Step},
+};
+
+/// The holder of a site's blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeptBy {
+    pub(crate) how: How,
+    /// The line that inserts into it, if known.
+    pub(crate) line: Option<Frame>,
+}
+
+impl KeptBy {
+    /// The container that was seen.
+    pub(super) fn container(&self) -> Option<&Step> {
+        match &self.how {
+            How::Path { path, .. } => container(path),
+            _ => None,
+        }
+    }
+
+    /// Whether a container was seen to grow.
+    pub(super) fn has_growing(&self) -> bool {
+        self.container().is_some_and(is_growing)
+    }
+
+    /// Whether a container was seen, and the line that fills it is unknown.
+    pub(super) fn lacks_line(&self) -> bool {
+        self.container().is_some() && self.line.is_none()
+    }
+}
+
+/// How blocks are kept. Shares are of the sampled blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum How {
+    /// Probably by a container of this type, which grew with them.
+    Container(&'static str),
+    /// As seen in memory.
+    Path { path: Path, share: f64 },
+    /// Only by objects of a cycle, as was seen in memory.
+    Cycle { share: f64 },
+    /// By nothing that was seen in memory.
+    Nothing { share: f64 },
+}
+
+impl How {
+    /// A stable name, in JSON.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            How::Container(_) => "container",
+            How::Path { .. } => "path",
+            How::Cycle { .. } => "cycle",
+            How::Nothing { .. } => "nothing",
+        }
+    }
+}
+
+/// Whether a container got more elements.
+pub(super) fn is_growing(container: &Step) -> bool {
+    container.growth_per_s.is_some_and(|growth| growth > 0.0)
+}
+
+/// The container of a path that grows with the site.
+pub(crate) fn container(path: &Path) -> Option<&Step> {
+    path.steps.get(path.container?)
+}

@@ -1,0 +1,159 @@
+//! A process with reliable figures, as the rules see it.
+
+use super::site::JudgedSite;
+use crate::analysis::{
+    series::Figure,
+    statistics::warm_up,
+    system::SystemSeries,
+    verdict::{
+        class::{Class, Grade},
+        context::Context,
+        evidence::{Amount, Rate, Statement},
+        finding::Finding,
+        shape::{Judged, Shape},
+        thresholds::STATE_FLOOR,
+    },
+    window::Window,
+};
+
+/// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
+const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
+
+/// The same as a share of the machine's memory: on a large machine other programs alone account for
+/// more.
+const OF_MACHINE: f64 = 0.01;
+
+/// Least growth of a count.
+pub(in super::super) const COUNT_FLOOR: f64 = 20.0;
+
+/// The process's own resident memory does not grow, though something else does.
+pub(in super::super) static NOT_ITS_OWN: Statement = Statement {
+    name: "process_is_flat",
+    sentence: "the process's own resident memory does not grow",
+};
+
+static TOO_SMALL: Statement = Statement {
+    name: "sites_go_on",
+    sentence: "{sites} grew by {growth} in {length} without slowing down",
+};
+
+static NOT_YET: Statement = Statement {
+    name: "not_resident_yet",
+    sentence: "resident memory does not show it yet: {rate}; {visible} would be visible",
+};
+
+/// A process with reliable figures.
+pub(in super::super) struct Judging<'a> {
+    pub(in super::super) context: &'a Context<'a>,
+    /// The judged series.
+    pub(in super::super) judged: &'a Judged,
+    pub(in super::super) sites: &'a [JudgedSite],
+    pub(in super::super) machine: &'a SystemSeries,
+    /// Its whole course, the start included.
+    pub(in super::super) whole: Window,
+}
+
+impl Judging<'_> {
+    /// Anonymous memory at the end, bytes, if there is enough of it to judge its state.
+    pub(in super::super) fn anonymous(&self) -> Option<f64> {
+        let anonymous = self.at_end(Figure::Anon) + self.at_end(Figure::Swap);
+        (anonymous >= STATE_FLOOR).then_some(anonymous)
+    }
+
+    pub(in super::super) fn at_end(&self, figure: Figure) -> f64 {
+        let values = self.context.series.figure(figure);
+        values
+            .and_then(|values| values.last())
+            .copied()
+            .unwrap_or(0.0)
+    }
+
+    /// A count (not bytes) that keeps rising.
+    pub(in super::super) fn rising(&self, figure: Figure) -> Option<Judged> {
+        let Context { series, window, .. } = self.context;
+        let values = series.figure(figure)?;
+        let judged = Judged::of(&series.times, values, window.from, COUNT_FLOOR).ok()?;
+        (judged.is_material() && judged.shape() != Shape::Slowing).then_some(judged)
+    }
+
+    /// Growth that the ledger sees but resident memory does not show: too small, or not touched.
+    /// Measured by the growth of a class's sites, bytes.
+    pub(in super::super) fn unseen(&self, class: Class) -> Finding {
+        let of_class = || self.sites.iter().filter(|site| site.verdict.class == class);
+        let growth = self.growth_of(class);
+        let length = self.judged.trend.to - self.judged.trend.from;
+        let all_good = of_class().all(|site| site.verdict.grade == Grade::B);
+        let visible = self.judged.detectable() * length;
+        Finding {
+            class,
+            grade: if all_good { Grade::B } else { Grade::C },
+            evidence: vec![
+                TOO_SMALL.with([
+                    ("sites", Amount::Sites(of_class().count() as u64)),
+                    ("growth", Amount::Bytes(growth)),
+                    ("length", Amount::Seconds(length)),
+                ]),
+                NOT_YET
+                    .with([("rate", Amount::ByteRate((&self.judged.trend).into()))])
+                    .against([("visible", Amount::Bytes(visible))]),
+            ],
+            runner_up: None,
+            rate: Some(growth / length.max(f64::MIN_POSITIVE)),
+        }
+    }
+
+    /// Growth of the sites of a class, bytes.
+    pub(in super::super) fn growth_of(&self, class: Class) -> f64 {
+        let sites = self.sites.iter().filter(|site| site.verdict.class == class);
+        sites.map(|site| site.growth).sum()
+    }
+
+    /// Memory of the machine that rises steadily. Others on it may do it.
+    pub(in super::super) fn machine_grows(
+        &self,
+        values: &[f64],
+        class: Class,
+        statement: &'static Statement,
+    ) -> Option<Finding> {
+        let floor = MACHINE_FLOOR.max(OF_MACHINE * self.machine.total);
+        let judged = Judged::of(&self.machine.times, values, warm_up(values), floor).ok()?;
+        steady(&judged, class, statement, Class::None, &NOT_ITS_OWN)
+    }
+}
+
+/// A steady rise, although the process's resident memory (`own`) does not grow.
+pub(in super::super) fn steady(
+    judged: &Judged,
+    class: Class,
+    statement: &'static Statement,
+    runner_up: Class,
+    own: &'static Statement,
+) -> Option<Finding> {
+    (judged.shape() == Shape::Steady).then(|| Finding {
+        class,
+        grade: Grade::C,
+        evidence: vec![statement.of(&judged.trend), own.with([])],
+        runner_up: Some(runner_up),
+        rate: Some(judged.trend.slope),
+    })
+}
+
+/// A count that rises, whose statement has `{growth}`, `{length}` and `{rate}`.
+pub(in super::super) fn counted(
+    class: Class,
+    statement: &'static Statement,
+    judged: &Judged,
+) -> Finding {
+    let (growth, seconds) = judged.trend.measured();
+    Finding {
+        class,
+        grade: Grade::B,
+        evidence: vec![statement.with([
+            ("growth", Amount::CountChange(growth)),
+            ("length", Amount::Seconds(seconds)),
+            ("rate", Amount::CountRate(Rate::from(&judged.trend))),
+        ])],
+        runner_up: None,
+        rate: None,
+    }
+}

@@ -1,0 +1,109 @@
+//! A site as the rules see it, and what becomes of it.
+
+use crate::{
+    analysis::{
+        series::{Place, SiteSeries, place},
+        verdict::{
+            class::{Class, Grade},
+            context::Context,
+            diagnosis::Verdict,
+            evidence::{Evidence, Statement},
+            shape::{Judged, Shape},
+            survival::Survival,
+        },
+    },
+    event::Device,
+};
+
+pub(in super::super) static LIVE: Statement = Statement {
+    name: "site_grows",
+    sentence: "live bytes {growth} in {length}, {rate}",
+};
+
+/// A site's verdict, and its growth in the window, bytes.
+pub(in super::super) struct JudgedSite {
+    pub(in super::super) verdict: Verdict,
+    pub(in super::super) growth: f64,
+    /// The part of `growth` that became resident, bytes.
+    pub(in super::super) resident: f64,
+    /// Free space that its blocks hold open, bytes.
+    pub(in super::super) held_open: f64,
+    pub(in super::super) place: Place,
+}
+
+impl JudgedSite {
+    /// Whether it is memory of this device.
+    pub(in super::super) fn is_on(&self, device: Device) -> bool {
+        self.place == Place::Device(device)
+    }
+
+    /// Whether it is part of the process's own memory.
+    pub(in super::super) fn is_of_host(&self) -> bool {
+        self.place == Place::Host
+    }
+}
+
+/// A site as the rules see it.
+pub(in super::super) struct Grown<'a> {
+    pub(in super::super) context: &'a Context<'a>,
+    pub(in super::super) site: &'a SiteSeries,
+    pub(in super::super) judged: &'a Judged,
+    /// By time, or by the work that others did meanwhile.
+    pub(in super::super) shape: Shape,
+    pub(in super::super) survival: Survival,
+    /// Other sites of its layer shrank as much.
+    pub(in super::super) replaced: bool,
+}
+
+impl Grown<'_> {
+    /// The grade of any kind of leak; `None`: it is not a leak.
+    pub(in super::super) fn leaks(&self) -> Option<Grade> {
+        match self.shape {
+            Shape::Steady => self.survival.grade(),
+            // A few steps are less than a trend: that the blocks stay must be known.
+            Shape::Stepped => self
+                .survival
+                .grade()
+                .filter(|grade| *grade == Grade::B)
+                .map(|_| Grade::C),
+            _ => None,
+        }
+    }
+
+    pub(in super::super) fn place(&self) -> Place {
+        place(&self.site.key)
+    }
+
+    /// A leak of any kind of memory; it may be a cache without a limit in sight.
+    pub(in super::super) fn leak(&self, grade: Grade) -> SiteFinding {
+        SiteFinding {
+            grade,
+            runner_up: Class::Cache,
+            ..SiteFinding::of(self.judged)
+        }
+    }
+}
+
+/// A finding on a site before it becomes a verdict.
+pub(in super::super) struct SiteFinding {
+    pub(in super::super) grade: Grade,
+    pub(in super::super) evidence: Vec<Evidence>,
+    pub(in super::super) runner_up: Class,
+    /// Bytes per second; `None` if it is not growing.
+    pub(in super::super) rate: Option<f64>,
+    /// Bytes.
+    pub(in super::super) growth: f64,
+}
+
+impl SiteFinding {
+    /// A finding that it grows, and nothing else.
+    pub(in super::super) fn of(judged: &Judged) -> SiteFinding {
+        SiteFinding {
+            grade: Grade::D,
+            evidence: vec![],
+            runner_up: Class::Leak,
+            rate: Some(judged.trend.slope),
+            growth: judged.trend.growth(),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The instruction set of a CPU: its features, and the level that they reach.
+
+/// Feature flags of the first CPU in a `/proc/cpuinfo`, sorted.
+pub(super) fn flags(cpuinfo: &str) -> Option<Vec<String>> {
+    let line = cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        matches!(name.trim_end(), "flags" | "Features").then_some(value)
+    })?;
+    let mut flags: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    flags.sort();
+    Some(flags)
+}
+
+/// Highest level of the x86-64 psABI ("micro-architecture levels") with all its features present,
+/// by the kernel's names (arch/x86/include/asm/cpufeatures.h).
+pub(super) fn level(flags: &[String]) -> &'static str {
+    const LEVELS: [(&str, &[&str]); 3] = [
+        (
+            "x86-64-v2",
+            &[
+                "cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3",
+            ],
+        ),
+        (
+            "x86-64-v3",
+            &[
+                "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave",
+            ],
+        ),
+        (
+            "x86-64-v4",
+            &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"],
+        ),
+    ];
+    let has = |name: &&str| flags.iter().any(|flag| flag == name);
+    let mut reached = "x86-64";
+    for (level, needed) in LEVELS {
+        if !needed.iter().all(has) {
+            break;
+        }
+        reached = level;
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_needs_all_below_it() {
+        let of = |flags: &str| {
+            let flags: Vec<_> = flags.split(' ').map(str::to_owned).collect();
+            level(&flags)
+        };
+        assert_eq!(of("avx avx2"), "x86-64");
+        let v2 = "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3";
+        let v3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave";
+        assert_eq!(of(&format!("{v2} {v3}")), "x86-64-v3");
+        let v4 = "avx512f avx512bw avx512cd avx512dq avx512vl";
+        assert_eq!(of(&format!("{v2} {v3} {v4}")), "x86-64-v4");
+        assert_eq!(of(&format!("{v2} {v4}")), "x86-64-v2");
+    }
+}

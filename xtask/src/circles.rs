@@ -1,0 +1,303 @@
+//! Circles: files of the user side that know each other both ways, so that none can be read without the others.
+
+use crate::{
+    command::root,
+    imports::{SOURCES, is_test, sources_of},
+};
+use anyhow::{Context, Result, bail};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+use syn::{
+    Item, UseTree, Visibility,
+    visit::{self, Visit},
+};
+
+/// A module's path below the crate.
+type Module = Vec<String>;
+
+/// Checks every source of the library but its tests.
+///
+/// # Errors
+/// There is a circle, or a file cannot be parsed.
+pub(crate) fn check() -> Result<()> {
+    let circles = circles(&knowing(&read(&root().join(SOURCES))?));
+    if circles.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
+    bail!(
+        "`{SOURCES}`: these files know each other in circles; move what they share into a file of its own:\n{}",
+        shown.join("\n")
+    )
+}
+
+/// What a module's file says.
+#[derive(Default)]
+struct Source {
+    file: String,
+    /// Paths that it names, as written.
+    named: BTreeSet<Vec<String>>,
+    /// Names that it passes on, with their paths as written; `*` for everything of a module.
+    passed_on: Vec<(String, Vec<String>)>,
+}
+
+fn read(folder: &Path) -> Result<BTreeMap<Module, Source>> {
+    let mut modules = BTreeMap::new();
+    for file in sources_of(folder)? {
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("cannot read `{}`", file.display()))?;
+        let inside = file.strip_prefix(folder).unwrap_or(&file);
+        let source = source(&text).with_context(|| format!("cannot parse `{}`", file.display()))?;
+        let file = inside.display().to_string();
+        modules.insert(module(inside), Source { file, ..source });
+    }
+    Ok(modules)
+}
+
+/// `verdict/mod.rs` and `verdict.rs` are the module `verdict`, `lib.rs` is the crate.
+fn module(file: &Path) -> Module {
+    let parts = file.with_extension("");
+    let mut parts: Module = parts
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if parts
+        .last()
+        .is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str()))
+    {
+        parts.pop();
+    }
+    parts
+}
+
+fn source(text: &str) -> syn::Result<Source> {
+    let mut source = Source::default();
+    source.visit_file(&syn::parse_file(text)?);
+    Ok(source)
+}
+
+impl Source {
+    fn add_tree(&mut self, tree: &UseTree, path: &[String], passes_on: bool) {
+        let with = |name: String| [path, &[name]].concat();
+        match tree {
+            UseTree::Path(inner) => {
+                self.add_tree(&inner.tree, &with(inner.ident.to_string()), passes_on)
+            }
+            UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.add_tree(tree, path, passes_on);
+                }
+            }
+            UseTree::Name(name) => self.add(
+                name.ident.to_string(),
+                with(name.ident.to_string()),
+                passes_on,
+            ),
+            UseTree::Rename(name) => self.add(
+                name.rename.to_string(),
+                with(name.ident.to_string()),
+                passes_on,
+            ),
+            UseTree::Glob(_) => self.add("*".to_owned(), path.to_vec(), passes_on),
+        }
+    }
+
+    fn add(&mut self, name: String, path: Vec<String>, passes_on: bool) {
+        if passes_on {
+            self.passed_on.push((name, path));
+        } else {
+            self.named.insert(path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Source {
+    fn visit_item(&mut self, item: &'ast Item) {
+        let attributes = match item {
+            Item::Mod(item) => &item.attrs,
+            Item::Use(item) => &item.attrs,
+            Item::Fn(item) => &item.attrs,
+            Item::Impl(item) => &item.attrs,
+            _ => return visit::visit_item(self, item),
+        };
+        if attributes.iter().any(is_test) {
+            return;
+        }
+        if let Item::Use(item) = item {
+            let passes_on = !matches!(item.vis, Visibility::Inherited);
+            self.add_tree(&item.tree, &[], passes_on);
+        } else {
+            visit::visit_item(self, item);
+        }
+    }
+
+    /// Where a name may be used is no use of it.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path
+            .segments
+            .iter()
+            .map(|it| it.ident.to_string())
+            .collect();
+        if segments.len() > 1 {
+            self.named.insert(segments);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// For each file the others that it knows.
+fn knowing(modules: &BTreeMap<Module, Source>) -> BTreeMap<String, BTreeSet<String>> {
+    let known = |(own, source): (&Module, &Source)| {
+        let known = source.named.iter().filter_map(|path| {
+            let found = find(modules, own, path, 0)?;
+            modules.get(&found).map(|source| source.file.clone())
+        });
+        let known = known.filter(|file| *file != source.file).collect();
+        (source.file.clone(), known)
+    };
+    modules.iter().map(known).collect()
+}
+
+/// The module whose file has what module `own` calls by this path.
+fn find(
+    modules: &BTreeMap<Module, Source>,
+    own: &Module,
+    path: &[String],
+    hops: u32,
+) -> Option<Module> {
+    let mut at = own.clone();
+    let mut rest = path;
+    let mut is_absolute = false;
+    while let Some((first, others)) = rest.split_first() {
+        match first.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()),
+            "self" => {}
+            _ => break,
+        }
+        is_absolute = true;
+        rest = others;
+    }
+    while let Some((first, others)) = rest.split_first() {
+        let inner = [at.as_slice(), std::slice::from_ref(first)].concat();
+        if modules.contains_key(&inner) {
+            (at, rest, is_absolute) = (inner, others, true);
+            continue;
+        }
+        // Circles of names passed on do not compile, but a glob's may seem to.
+        let passed_on = (hops < 8)
+            .then(|| passed_on(modules, &at, first, hops))
+            .flatten();
+        return passed_on.or(is_absolute.then_some(at));
+    }
+    is_absolute.then_some(at)
+}
+
+/// Where a name comes from that a module passes on.
+fn passed_on(
+    modules: &BTreeMap<Module, Source>,
+    at: &Module,
+    name: &str,
+    hops: u32,
+) -> Option<Module> {
+    let of = &modules.get(at)?.passed_on;
+    let named = of.iter().find(|(passed, _)| passed == name);
+    named.and_then(|(_, path)| find(modules, at, path, hops + 1))
+}
+
+/// Files that know each other, directly or by others: the strongly connected components of more than one file.
+fn circles(known: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
+    let reached: BTreeMap<&String, BTreeSet<&String>> = known
+        .keys()
+        .map(|file| (file, reach(known, file)))
+        .collect();
+    let mut circles: BTreeSet<Vec<String>> = BTreeSet::new();
+    for (file, all) in &reached {
+        let both = all
+            .iter()
+            .filter(|other| reached.get(*other).is_some_and(|back| back.contains(file)));
+        let circle: BTreeSet<String> = both.map(|other| (*other).clone()).collect();
+        if circle.len() > 1 {
+            circles.insert(circle.into_iter().collect());
+        }
+    }
+    circles.into_iter().collect()
+}
+
+fn reach<'a>(known: &'a BTreeMap<String, BTreeSet<String>>, from: &String) -> BTreeSet<&'a String> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&String> = known.get(from).into_iter().flatten().collect();
+    while let Some(file) = next.pop() {
+        if reached.insert(file) {
+            next.extend(known.get(file).into_iter().flatten());
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The circles among files with these sources.
+    fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let sources = files.iter().map(|(file, text)| {
+            let source = source(text).unwrap();
+            let file = (*file).to_owned();
+            (module(Path::new(&file)), Source { file, ..source })
+        });
+        circles(&knowing(&sources.collect()))
+    }
+
+    #[test]
+    fn a_parent_that_calls_its_child_and_lends_it_a_type_is_a_circle() {
+        let parent = "mod child; struct Shared; fn f() { child::g() }";
+        for child in [
+            "use super::Shared;",
+            "use crate::parent::Shared;",
+            "fn g(shared: super::Shared) {}",
+            "use super::{Shared as Other};",
+        ] {
+            let found = circles_of(&[("parent/mod.rs", parent), ("parent/child.rs", child)]);
+            assert_eq!(found, [["parent/child.rs", "parent/mod.rs"]], "{child}");
+        }
+    }
+
+    #[test]
+    fn a_name_belongs_to_the_file_that_defines_it() {
+        let parent = "mod child; mod shared; pub(crate) use shared::Shared; fn f() { child::g() }";
+        let child = "use super::Shared; use crate::parent::Shared as Again;";
+        let files = [
+            ("parent/mod.rs", parent),
+            ("parent/child.rs", child),
+            ("parent/shared.rs", ""),
+        ];
+        assert!(circles_of(&files).is_empty());
+        let back = [
+            files[0],
+            files[1],
+            ("parent/shared.rs", "use super::child;"),
+        ];
+        assert_eq!(circles_of(&back), [["parent/child.rs", "parent/shared.rs"]]);
+    }
+
+    #[test]
+    fn circles_may_lead_through_others_and_tests_know_everything() {
+        let files = [
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "fn f() { crate::c::g() }"),
+            ("c.rs", "use crate::a::A;"),
+            (
+                "d.rs",
+                "use crate::a::A; #[cfg(test)] mod tests { use crate::e::E; }",
+            ),
+            ("e.rs", "use crate::d::D; pub(in crate::a) fn f() {}"),
+        ];
+        assert_eq!(circles_of(&files), [["a.rs", "b.rs", "c.rs"]]);
+    }
+}
