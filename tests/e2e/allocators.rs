@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{Record, report},
     report::Report,
     running::Running,
@@ -12,19 +12,19 @@ use memtrace_tests::{
 use std::{ffi::OsString, process::Command};
 
 /// Launches a command with an allocator preloaded into it, not into memtrace.
-fn launch(bench: &Bench, allocator: Allocator, command: &[OsString]) -> Report {
+fn launch(fixture: &Fixture, allocator: Allocator, command: &[OsString]) -> Report {
     let mut preload = OsString::from("LD_PRELOAD=");
     preload.push(allocator.path());
     let mut whole = vec!["env".into(), preload];
     whole.extend_from_slice(command);
-    Record::launch(bench, &[], whole).finish(7)
+    Record::launch(fixture, &[], whole).finish(7)
 }
 
 fn malloc_family(allocator: Allocator) {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let report = launch(
-        &bench,
+        &fixture,
         allocator,
         &[
             targets::program("exact.c").into(),
@@ -38,11 +38,11 @@ fn malloc_family(allocator: Allocator) {
 }
 
 fn operators(allocator: Allocator) {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("cxx.cc").into();
     let report = launch(
-        &bench,
+        &fixture,
         allocator,
         &[target, "run".into(), truth.clone().into()],
     );
@@ -51,11 +51,11 @@ fn operators(allocator: Allocator) {
 }
 
 /// An operator new that throws is followed like any other, and its exception reaches the handler.
-fn bad_alloc(bench: &Bench, command: &[OsString]) {
-    let truth = bench.path("truth");
+fn bad_alloc(fixture: &Fixture, command: &[OsString]) {
+    let truth = fixture.path("truth");
     let mut whole = command.to_vec();
     whole.extend(["throw".into(), truth.clone().into()]);
-    let report = Record::launch(bench, &[], whole).finish(7);
+    let report = Record::launch(fixture, &[], whole).finish(7);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
     assert_eq!(report.loss(Reason::UnknownFree), 0);
@@ -67,7 +67,7 @@ fn a_bad_alloc_passes_preloaded_operators() {
         let mut preload = OsString::from("LD_PRELOAD=");
         preload.push(allocator.path());
         let target = targets::program("cxx.cc").into();
-        bad_alloc(&Bench::new(), &["env".into(), preload, target]);
+        bad_alloc(&Fixture::new(), &["env".into(), preload, target]);
     }
 }
 
@@ -75,19 +75,19 @@ fn a_bad_alloc_passes_preloaded_operators() {
 fn a_bad_alloc_passes_linked_operators() {
     for allocator in [JEMALLOC, TCMALLOC] {
         let target = targets::linked_program("cxx.cc", allocator);
-        bad_alloc(&Bench::new(), &[target.into()]);
+        bad_alloc(&Fixture::new(), &[target.into()]);
     }
 }
 
 /// Without stops, an exception could not pass: the function is left out, reported and counted.
 #[test]
 fn without_stops_a_throwing_operator_is_left_out() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut command = Command::new("cat");
     let mut target = Running::start(command.env("LD_PRELOAD", JEMALLOC.path()));
     target.send("runs\n");
     target.await_stdout("runs");
-    let record = Record::attach(&bench, target.pid(), &["--no-stop"]);
+    let record = Record::attach(&fixture, target.pid(), &["--no-stop"]);
     let file = record.file.clone();
     record.running.signal(libc::SIGINT);
     let finished = record.running.wait().expect_code(0);
@@ -122,9 +122,9 @@ preloaded!(mimalloc, MIMALLOC);
 
 #[test]
 fn rust_with_jemalloc_inside() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
-    let report = Record::launch(&bench, &[], [&targets::rust_jemalloc(), &truth]).finish(0);
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
+    let report = Record::launch(&fixture, &[], [&targets::rust_jemalloc(), &truth]).finish(0);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
@@ -132,11 +132,11 @@ fn rust_with_jemalloc_inside() {
 /// The symbols of a static program are those of its own file.
 #[test]
 fn musl_linked_and_inside() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for inside in [false, true] {
-        let truth = bench.path(&format!("truth-{inside}"));
+        let truth = fixture.path(&format!("truth-{inside}"));
         let target = targets::musl("musl.c", inside);
-        let report = Record::launch(&bench, &[], [&target, &truth]).finish(7);
+        let report = Record::launch(&fixture, &[], [&target, &truth]).finish(7);
         report.expect_exact(&Truth::read(&truth));
         // musl has no call frame information: its stacks end at the caller of main.
         report.expect_no_losses_but(&[Reason::StackNoRow], 0);
@@ -146,11 +146,11 @@ fn musl_linked_and_inside() {
 /// `free_aligned_sized` → `free_sized` → `free` → libc's: one release each.
 #[test]
 fn an_allocator_that_the_user_names() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("own_allocator.c");
     let option = format!("--allocator={}:own_", target.display());
-    let report = Record::launch(&bench, &[option.as_str()], [&target, &truth]).finish(7);
+    let report = Record::launch(&fixture, &[option.as_str()], [&target, &truth]).finish(7);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
     assert_eq!(report.loss(Reason::UnknownFree), 0);

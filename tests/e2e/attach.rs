@@ -2,7 +2,7 @@
 //! or in the kernel.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     kernel::{Loaded, patched_bytes},
     progress::Progress,
     record::Record,
@@ -27,12 +27,12 @@ fn times() -> u32 {
 }
 
 fn attach_and_detach(command: &mut Command) {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let mut target = Running::start(command.arg(progress.path()));
     progress.await_rounds(1);
     for time in 1..=times() {
-        let record = Record::attach(&bench, target.pid(), &[]);
+        let record = Record::attach(&fixture, target.pid(), &[]);
         let loaded = Loaded::by(record.running.pid());
         assert!(
             patched_bytes(target.pid()) > 0,
@@ -68,20 +68,20 @@ fn again_and_again_to_a_busy_python() {
 
 #[test]
 fn a_bystander_has_unmodified_code() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let busy = targets::program("busy.cc");
     let traced = Running::start(Command::new(&busy).arg(progress.path()));
     // One started before tracing, and one started while tracing: the same program and the same libraries.
-    let before_progress = bench.path("before");
-    let meanwhile_progress = bench.path("meanwhile");
+    let before_progress = fixture.path("before");
+    let meanwhile_progress = fixture.path("meanwhile");
     for path in [&before_progress, &meanwhile_progress] {
         std::fs::write(path, [0; 16]).expect("the folder is writable");
     }
     let before = Running::start(Command::new(&busy).arg(&before_progress));
     progress.await_rounds(1);
 
-    let record = Record::attach(&bench, traced.pid(), &[]);
+    let record = Record::attach(&fixture, traced.pid(), &[]);
     let meanwhile = Running::start(Command::new(&busy).arg(&meanwhile_progress));
     progress.await_rounds(50);
     assert!(
@@ -101,15 +101,15 @@ fn a_bystander_has_unmodified_code() {
 
 #[test]
 fn two_processes_in_one_recording() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let first = Running::start(Command::new(targets::program("busy.cc")).arg(progress.path()));
     progress.await_rounds(1);
-    let other = bench.path("other");
+    let other = fixture.path("other");
     std::fs::write(&other, [0; 16]).expect("the folder is writable");
     let second = Running::start(targets::python("busy.py").arg(&other));
 
-    let record = Record::attach(&bench, first.pid(), &["-p", &second.pid().to_string()]);
+    let record = Record::attach(&fixture, first.pid(), &["-p", &second.pid().to_string()]);
     progress.await_rounds(50);
     memtrace_tests::until("rounds of the second", || {
         let bytes = std::fs::read(&other).ok()?;
@@ -123,15 +123,15 @@ fn two_processes_in_one_recording() {
 
 #[test]
 fn again_and_again_to_a_job_that_makes_processes_all_the_time() {
-    let bench = Bench::new();
-    let storm = Storm::new(&bench);
+    let fixture = Fixture::new();
+    let storm = Storm::new(&fixture);
     let mut running = storm.start();
     let pid = storm.pid();
     storm.mark().longest_gap();
     for time in 1..=times().div_ceil(4) {
         let stay: BTreeSet<u32> = storm.pids().into_iter().collect();
         let mark = storm.mark();
-        let record = Record::attach(&bench, pid, &["--no-fold"]);
+        let record = Record::attach(&fixture, pid, &["--no-fold"]);
         let loaded = Loaded::by(record.running.pid());
         // While probes are being set, and then while it is recorded.
         let gap = mark.longest_gap().max(storm.mark().longest_gap());

@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record, memtrace, report, try_report},
     running::{Finished, Running},
     targets, until,
@@ -44,8 +44,8 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn no_such_process() {
-    let bench = Bench::new();
-    let output = bench.path("none.mtr");
+    let fixture = Fixture::new();
+    let output = fixture.path("none.mtr");
     // Beyond the largest pid that a kernel gives (PID_MAX_LIMIT).
     let finished = memtrace(["record", "-p", "4194305", "-o", text(&output)]);
     expect_refusal(&finished, &["4194305"]);
@@ -54,7 +54,7 @@ fn no_such_process() {
 
 #[test]
 fn neither_process_nor_command() {
-    let _bench = Bench::new();
+    let _bench = Fixture::new();
     let finished = memtrace(["record"]);
     assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     assert!(
@@ -65,7 +65,7 @@ fn neither_process_nor_command() {
 
 #[test]
 fn both_process_and_command() {
-    let _bench = Bench::new();
+    let _bench = Fixture::new();
     let finished = memtrace(["record", "-p", "1", "--", "true"]);
     assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     assert!(
@@ -77,11 +77,11 @@ fn both_process_and_command() {
 #[test]
 fn without_privileges() {
     const NOBODY: u32 = 65534;
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     // A place where anybody may run it, whatever the permissions of the build folder.
-    let program = bench.path("memtrace");
+    let program = fixture.path("memtrace");
     fs::copy(targets::memtrace(), &program).expect("room for a copy");
-    let own = bench.path("own");
+    let own = fixture.path("own");
     fs::create_dir(&own).expect("a folder");
     std::os::unix::fs::chown(&own, Some(NOBODY), Some(NOBODY)).expect("root may chown");
 
@@ -96,12 +96,12 @@ fn without_privileges() {
 
 #[test]
 fn a_program_that_is_not_found() {
-    let bench = Bench::new();
-    let finished = Record::launch(&bench, &[], ["/no/such/program"])
+    let fixture = Fixture::new();
+    let finished = Record::launch(&fixture, &[], ["/no/such/program"])
         .running
         .wait();
     expect_refusal(&finished, &["/no/such/program"]);
-    let finished = Record::launch(&bench, &[], ["no-such-program"])
+    let finished = Record::launch(&fixture, &[], ["no-such-program"])
         .running
         .wait();
     expect_refusal(&finished, &["no-such-program"]);
@@ -109,23 +109,23 @@ fn a_program_that_is_not_found() {
 
 #[test]
 fn a_program_that_may_not_be_run() {
-    let bench = Bench::new();
-    let path = bench.path("data");
+    let fixture = Fixture::new();
+    let path = fixture.path("data");
     fs::write(&path, "not a program").expect("the folder is writable");
-    let finished = Record::launch(&bench, &[], [&path]).running.wait();
+    let finished = Record::launch(&fixture, &[], [&path]).running.wait();
     expect_refusal(&finished, &[text(&path)]);
 }
 
 #[test]
 fn an_output_that_exists() {
-    let bench = Bench::new();
-    let output = recording(&bench);
+    let fixture = Fixture::new();
+    let output = recording(&fixture);
     let before = fs::read(&output).expect("a recording");
     let finished = memtrace(["record", "-o", text(&output), "--", "true"]);
     expect_refusal(&finished, &[text(&output), "exists", "--force"]);
     assert_eq!(fs::read(&output).expect("it is still there"), before);
     // A forgotten name: `-o` takes the program.
-    let program = bench.path("train.sh");
+    let program = fixture.path("train.sh");
     fs::write(&program, "#!/bin/sh").expect("the folder is writable");
     let finished = memtrace(["record", "-f", "-o", text(&program), "--", "true"]);
     expect_refusal(&finished, &[text(&program), "not a recording"]);
@@ -134,8 +134,8 @@ fn an_output_that_exists() {
 
 #[test]
 fn an_argument_that_is_not_text() {
-    let bench = Bench::new();
-    let output = bench.path("recording.mtr");
+    let fixture = Fixture::new();
+    let output = fixture.path("recording.mtr");
     let arguments = ["record", "-o", text(&output), "--", "echo"].map(OsStr::new);
     let argument = OsStr::from_bytes(b"caf\xe9");
     let finished = memtrace(arguments.into_iter().chain([argument])).expect_code(0);
@@ -151,11 +151,11 @@ fn a_name_that_would_control_the_terminal() {
 
 #[test]
 fn an_output_that_cannot_be_written() {
-    let bench = Bench::new();
-    let folder = bench.folder();
+    let fixture = Fixture::new();
+    let folder = fixture.folder();
     let finished = memtrace(["record", "-f", "-o", text(folder), "--", "true"]);
     expect_refusal(&finished, &[text(folder)]);
-    let missing = bench.path("missing/file.mtr");
+    let missing = fixture.path("missing/file.mtr");
     let finished = memtrace(["record", "-o", text(&missing), "--", "true"]);
     expect_refusal(&finished, &[text(&missing)]);
     // Root may write anywhere unless the file system itself refuses.
@@ -165,8 +165,8 @@ fn an_output_that_cannot_be_written() {
 }
 
 /// A recording that is whole.
-fn recording(bench: &Bench) -> PathBuf {
-    let record = Record::launch(bench, &[], ["true"]);
+fn recording(fixture: &Fixture) -> PathBuf {
+    let record = Record::launch(fixture, &[], ["true"]);
     let file = record.file.clone();
     record.finish(0);
     file
@@ -174,10 +174,10 @@ fn recording(bench: &Bench) -> PathBuf {
 
 #[test]
 fn recordings_cut_short() {
-    let bench = Bench::new();
-    let whole = fs::read(recording(&bench)).expect("a recording");
+    let fixture = Fixture::new();
+    let whole = fs::read(recording(&fixture)).expect("a recording");
     for length in [0, 1, 50, 100, 4096, whole.len() / 2] {
-        let path = bench.path(&format!("cut-{length}"));
+        let path = fixture.path(&format!("cut-{length}"));
         fs::write(&path, &whole[..length]).expect("the folder is writable");
         let finished = try_report(&path).expect_err("half a recording");
         expect_refusal(&finished, &[text(&path)]);
@@ -186,21 +186,21 @@ fn recordings_cut_short() {
 
 #[test]
 fn files_that_are_not_recordings() {
-    let bench = Bench::new();
-    let missing = bench.path("missing");
+    let fixture = Fixture::new();
+    let missing = fixture.path("missing");
     expect_refusal(
         &try_report(&missing).expect_err("no file"),
         &[text(&missing)],
     );
-    let folder = bench.folder();
+    let folder = fixture.folder();
     expect_refusal(&try_report(folder).expect_err("a folder"), &[text(folder)]);
-    let prose = bench.path("prose");
+    let prose = fixture.path("prose");
     fs::write(&prose, "Call me Ishmael. ".repeat(1000)).expect("the folder is writable");
     expect_refusal(
         &try_report(&prose).expect_err("prose"),
         &[text(&prose), "recording"],
     );
-    let foreign = bench.path("foreign");
+    let foreign = fixture.path("foreign");
     sql(&foreign, "CREATE TABLE things (name)");
     expect_refusal(
         &try_report(&foreign).expect_err("foreign"),
@@ -210,8 +210,8 @@ fn files_that_are_not_recordings() {
 
 #[test]
 fn a_recording_of_a_newer_memtrace() {
-    let bench = Bench::new();
-    let file = recording(&bench);
+    let fixture = Fixture::new();
+    let file = recording(&fixture);
     let before = report(&file);
     sql(&file, "PRAGMA user_version = 1000000");
     // One that only has additions is read.
@@ -232,11 +232,11 @@ fn sql(database: &Path, statement: &str) {
 
 #[test]
 fn a_static_program_without_symbols() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::stripped_static("overload.c");
     let command = [&target, &truth, &"8".into(), &"100000".into()];
-    let Record { running, file } = Record::launch(&bench, &[], command);
+    let Record { running, file } = Record::launch(&fixture, &[], command);
     let finished = running.wait().expect_code(0);
     let mut lines = finished.stderr.lines();
     let said = lines.find(|line| line.contains("symbol") && line.contains("overload"));
@@ -252,13 +252,13 @@ fn a_static_program_without_symbols() {
 /// Processes that end while memtrace attaches to them, at whatever point.
 #[test]
 fn targets_that_end_during_attach() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for round in 0..20_u32 {
         let mut target = Command::new("sh");
         // Lives from nothing to some tens of milliseconds.
         target.args(["-c", "i=0; while [ $i -lt $0 ]; do i=$((i+1)); done"]);
         let target = Running::start(target.arg((round * round * 500).to_string()));
-        let output = bench.path("short.mtr");
+        let output = fixture.path("short.mtr");
         let pid = target.pid().to_string();
         let mut command = record::command(["record", "-f", "-p", &pid, "-o", text(&output)]);
         let running = Running::start(&mut command);
@@ -274,7 +274,7 @@ fn targets_that_end_during_attach() {
 
 #[test]
 fn pids_without_a_process() {
-    let _bench = Bench::new();
+    let _bench = Fixture::new();
     for pid in ["0", "-5", "1x", "", "99999999999"] {
         let finished = memtrace(["record", "-p", pid]);
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
@@ -287,8 +287,8 @@ fn pids_without_a_process() {
 
 #[test]
 fn a_kernel_thread() {
-    let bench = Bench::new();
-    let output = bench.path("none.mtr");
+    let fixture = Fixture::new();
+    let output = fixture.path("none.mtr");
     // kthreadd, the parent of all others (kernel/kthread.c).
     let finished = memtrace(["record", "-p", "2", "-o", text(&output)]).expect_code(2);
     expect_refusal(&finished, &["2", "kthreadd", "kernel thread"]);
@@ -297,8 +297,8 @@ fn a_kernel_thread() {
 
 #[test]
 fn a_zombie() {
-    let bench = Bench::new();
-    let output = bench.path("none.mtr");
+    let fixture = Fixture::new();
+    let output = fixture.path("none.mtr");
     let mut child = Command::new("true").spawn().expect("true can be run");
     let pid = child.id().to_string();
     until("the end of the child", || {
@@ -313,10 +313,10 @@ fn a_zombie() {
 
 #[test]
 fn a_process_that_is_recorded_already() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new("cat"));
-    let first = Record::attach(&bench, target.pid(), &[]);
-    let output = bench.path("second.mtr");
+    let first = Record::attach(&fixture, target.pid(), &[]);
+    let output = fixture.path("second.mtr");
     let pid = target.pid().to_string();
     let mut command = record::command(["record", "-p", &pid, "-o", text(&output)]);
     let second = Running::start(&mut command);
@@ -331,12 +331,12 @@ fn a_process_that_is_recorded_already() {
     report(&output);
     first.stop();
     target.expect_alive();
-    Record::attach(&bench, target.pid(), &[]).stop();
+    Record::attach(&fixture, target.pid(), &[]).stop();
 }
 
 #[test]
 fn a_stopped_process() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new("cat"));
     target.signal(libc::SIGSTOP);
     let stat = format!("/proc/{}/stat", target.pid());
@@ -346,7 +346,7 @@ fn a_stopped_process() {
             .contains(") T ")
             .then_some(())
     });
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     record.running.await_stderr("memtrace: process");
     record.stop();
     // Still stopped: only whoever stopped it may continue it.
@@ -388,7 +388,7 @@ impl Drop for Group {
 
 #[test]
 fn a_frozen_process() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let group = Group::new();
     let mut target = Running::start(&mut Command::new("cat"));
     group.write("cgroup.procs", &target.pid().to_string());
@@ -398,7 +398,7 @@ fn a_frozen_process() {
         let events = fs::read_to_string(&events).ok()?;
         events.contains("frozen 1").then_some(())
     });
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     let said = record.running.await_stderr("memtrace: process");
     assert!(said.contains("frozen"), "{said}");
     record.stop();
@@ -424,9 +424,9 @@ fn await_watching(memtrace: &Running) {
 
 #[test]
 fn ctrl_c_before_recording_began() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new("cat"));
-    let (output, mark) = (bench.path("none.mtr"), bench.path("mark"));
+    let (output, mark) = (fixture.path("none.mtr"), fixture.path("mark"));
     let pid = target.pid().to_string();
     for signal in [libc::SIGINT, libc::SIGTERM] {
         for arguments in [["-p", &pid].as_slice(), &["--", "touch", text(&mark)]] {
@@ -444,8 +444,8 @@ fn ctrl_c_before_recording_began() {
 
 #[test]
 fn a_target_that_ends_before_recording_began() {
-    let bench = Bench::new();
-    let output = bench.path("none.mtr");
+    let fixture = Fixture::new();
+    let output = fixture.path("none.mtr");
     let target = Running::start(&mut Command::new("cat"));
     let pid = target.pid().to_string();
     let mut command = record::command(["record", "-p", &pid, "-o", text(&output)]);
@@ -468,8 +468,8 @@ fn a_target_that_ends_before_recording_began() {
 /// Its system calls are not those of the tracepoints, and its arguments are elsewhere.
 #[test]
 fn a_32_bit_program() {
-    let bench = Bench::new();
-    let (source, object, program) = (bench.path("a.s"), bench.path("a.o"), bench.path("a"));
+    let fixture = Fixture::new();
+    let (source, object, program) = (fixture.path("a.s"), fixture.path("a.o"), fixture.path("a"));
     // exit(3)
     let code = ".globl _start\n_start: movl $1, %eax\nmovl $3, %ebx\nint $0x80\n";
     fs::write(&source, code).expect("the folder is writable");
@@ -483,7 +483,7 @@ fn a_32_bit_program() {
     ] {
         assert!(command.status().expect("binutils").success());
     }
-    let Record { running, file } = Record::launch(&bench, &[], [&program]);
+    let Record { running, file } = Record::launch(&fixture, &[], [&program]);
     let finished = running.wait().expect_code(3);
     assert!(finished.stderr.contains("32-bit program"), "{finished:#?}");
     assert_eq!(report(&file).loss(Reason::Program32Bit), 1);

@@ -3,7 +3,7 @@
 
 use flate2::{Compression, write::ZlibEncoder};
 use memtrace_tests::{
-    Bench,
+    Fixture,
     control_group::ControlGroup,
     record::{self, BEGUN},
     report::Report,
@@ -75,8 +75,8 @@ impl Elf {
 }
 
 /// A program of the tenant's, in a folder of its own.
-fn own(bench: &Bench, content: &[u8]) -> PathBuf {
-    let program = bench.path("program");
+fn own(fixture: &Fixture, content: &[u8]) -> PathBuf {
+    let program = fixture.path("program");
     fs::write(&program, content).expect("a file");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("own file");
     program
@@ -89,9 +89,9 @@ fn command(program: &Path) -> Command {
 }
 
 /// Records a process for one second, in which it gets this input.
-fn recorded(bench: &Bench, target: &mut Running, input: &str) -> Report {
+fn recorded(fixture: &Fixture, target: &mut Running, input: &str) -> Report {
     let group = ControlGroup::limited(&format!("memtrace-bomb-{}", target.pid()), MEMORY);
-    let file = bench.path("x.mtr");
+    let file = fixture.path("x.mtr");
     let mut shell = Command::new("sh");
     shell
         .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
@@ -109,10 +109,10 @@ fn recorded(bench: &Bench, target: &mut Running, input: &str) -> Report {
 }
 
 /// Records a program that allocates 1001 bytes when it gets input.
-fn records(bench: &Bench, program: &Path) {
+fn records(fixture: &Fixture, program: &Path) {
     let mut target = Running::start(&mut command(program));
     target.await_stdout("ready");
-    let report = recorded(bench, &mut target, ALLOCATE);
+    let report = recorded(fixture, &mut target, ALLOCATE);
     let heap = report.total(target.pid(), "heap");
     assert_eq!((heap.alloc_count, heap.alloc_bytes), (1, 1001));
 }
@@ -141,8 +141,8 @@ fn strings_of_debug_information_that_unpack_to_a_gibibyte() {
     for section in [".debug_str", ".debug_line", ".debug_info"] {
         elf.replace(section, COMPRESSED, &content);
     }
-    let bench = Bench::new();
-    records(&bench, &own(&bench, &elf.0));
+    let fixture = Fixture::new();
+    records(&fixture, &own(&fixture, &elf.0));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_section_that_claims_to_unpack_to_four_gibibytes() {
     for content in sections {
         elf.0[content + 8..content + 16].copy_from_slice(&0xffff_0000_u64.to_le_bytes());
     }
-    let bench = Bench::new();
-    records(&bench, &own(&bench, &elf.0));
+    let fixture = Fixture::new();
+    records(&fixture, &own(&fixture, &elf.0));
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn eight_million_symbols() {
         symbols.extend_from_slice(&1_u64.to_le_bytes());
     }
     elf.replace(".symtab", 0, &symbols);
-    let bench = Bench::new();
-    records(&bench, &own(&bench, &elf.0));
+    let fixture = Fixture::new();
+    records(&fixture, &own(&fixture, &elf.0));
 }
 
 /// Each pair is of two of the one before: the name of the last takes 2^40 words.
@@ -181,12 +181,12 @@ fn a_name_that_demangles_to_terabytes() {
     for last in ('0'..='9').chain('A'..='Z') {
         name += &format!("S_IS{last}_S{last}_E");
     }
-    let bench = Bench::new();
-    let source = bench.path("nested.c");
+    let fixture = Fixture::new();
+    let source = fixture.path("nested.c");
     let program = fs::read_to_string(targets::source("named.c")).expect("a source");
     let named = format!("static void site_first(void) __asm__(\"{name}\");\nint main(void) {{");
     fs::write(&source, program.replace("int main(void) {", &named)).expect("a file");
-    let program = bench.path("nested");
+    let program = fixture.path("nested");
     let mut compiler = Command::new("gcc");
     compiler.args(["-O1", "-o"]).args([&program, &source]);
     assert!(compiler.status().expect("gcc").success());
@@ -196,13 +196,13 @@ fn a_name_that_demangles_to_terabytes() {
             .windows(name.len())
             .any(|part| part == name.as_bytes())
     );
-    records(&bench, &program);
+    records(&fixture, &program);
 }
 
 #[test]
 fn unwind_information_with_eight_million_rows() {
-    let bench = Bench::new();
-    let (rows, code) = (bench.path("rows"), bench.path("rows.s"));
+    let fixture = Fixture::new();
+    let (rows, code) = (fixture.path("rows"), fixture.path("rows.s"));
     // DW_CFA_advance_loc 1, DW_CFA_def_cfa_offset 16; the same and 24.
     let pair = [0x41, 0x0e, 0x10, 0x41, 0x0e, 0x18];
     fs::write(&rows, pair.repeat(4_000_000)).expect("a file");
@@ -216,12 +216,12 @@ fn unwind_information_with_eight_million_rows() {
         rows.display()
     );
     fs::write(&code, assembly).expect("a file");
-    let program = bench.path("program");
+    let program = fixture.path("program");
     let mut compiler = Command::new("gcc");
     compiler.args(["-O1", "-no-pie", "-o"]).arg(&program);
     compiler.arg(targets::source("named.c")).arg(&code);
     assert!(compiler.status().expect("gcc").success());
-    records(&bench, &program);
+    records(&fixture, &program);
 }
 
 /// The target's map of generated code, which the test removes.
@@ -244,7 +244,7 @@ fn generated() -> (Running, PerfMap) {
 
 #[test]
 fn a_map_of_generated_code_of_250_megabytes() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let (mut target, map) = generated();
     let file = OpenOptions::new().append(true).open(&map.0).expect("a map");
     let mut file = BufWriter::new(file);
@@ -256,7 +256,7 @@ fn a_map_of_generated_code_of_250_megabytes() {
         file.write_all(line.as_bytes()).expect("room in /tmp");
     }
     file.flush().expect("room in /tmp");
-    assert!(recorded(&bench, &mut target, "").received > 0);
+    assert!(recorded(&fixture, &mut target, "").received > 0);
 }
 
 /// Python code that holds a write lease on a file until it is killed.
@@ -274,16 +274,16 @@ fn lease(file: &Path) -> Running {
 
 #[test]
 fn a_lease_on_a_map_of_generated_code() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let (mut target, map) = generated();
     let holder = lease(&map.0);
-    assert!(recorded(&bench, &mut target, "").received > 0);
+    assert!(recorded(&fixture, &mut target, "").received > 0);
     drop(holder);
 }
 
 /// A program whose debug information is in a file beside it.
-fn linked_to(bench: &Bench) -> (PathBuf, PathBuf) {
-    let program = own(bench, &elf(&["-O1", "-g"]).0);
+fn linked_to(fixture: &Fixture) -> (PathBuf, PathBuf) {
+    let program = own(fixture, &elf(&["-O1", "-g"]).0);
     let file = program.with_extension("debug");
     let run = |command: &mut Command| assert!(command.status().expect("binutils").success());
     run(Command::new("objcopy")
@@ -299,28 +299,28 @@ fn linked_to(bench: &Bench) -> (PathBuf, PathBuf) {
 
 #[test]
 fn a_lease_on_a_file_of_debug_information() {
-    let bench = Bench::new();
-    let (program, file) = linked_to(&bench);
+    let fixture = Fixture::new();
+    let (program, file) = linked_to(&fixture);
     let holder = lease(&file);
-    records(&bench, &program);
+    records(&fixture, &program);
     drop(holder);
 }
 
 #[test]
 fn a_fifo_as_a_file_of_debug_information() {
-    let bench = Bench::new();
-    let (program, file) = linked_to(&bench);
+    let fixture = Fixture::new();
+    let (program, file) = linked_to(&fixture);
     fs::remove_file(&file).expect("own file");
     let name = CString::new(file.as_os_str().as_bytes()).expect("no zero");
     // SAFETY: the name lives.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
-    records(&bench, &program);
+    records(&fixture, &program);
 }
 
 #[test]
 fn the_kernels_log_as_a_file_of_debug_information() {
-    let bench = Bench::new();
-    let (program, file) = linked_to(&bench);
+    let fixture = Fixture::new();
+    let (program, file) = linked_to(&fixture);
     let script = "mount --bind /proc/kmsg \"$1\" && exec \"$0\"";
     let mut shell = command("unshare".as_ref());
     shell
@@ -328,6 +328,6 @@ fn the_kernels_log_as_a_file_of_debug_information() {
         .args([&program, &file]);
     let mut target = Running::start(&mut shell);
     target.await_stdout("ready");
-    let report = recorded(&bench, &mut target, ALLOCATE);
+    let report = recorded(&fixture, &mut target, ALLOCATE);
     assert_eq!(report.total(target.pid(), "heap").alloc_bytes, 1001);
 }

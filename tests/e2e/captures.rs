@@ -2,7 +2,7 @@
 //! records' layout has changed:
 //! `cargo test -p memtrace-tests --test captures -- --ignored`
 
-use memtrace_tests::{Bench, record::Record, targets};
+use memtrace_tests::{Fixture, record::Record, targets};
 use std::path::{Path, PathBuf};
 
 /// Where the captures belong.
@@ -18,10 +18,10 @@ fn capture<A: AsRef<std::ffi::OsStr>>(
     command: impl IntoIterator<Item = A>,
     status: i32,
 ) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let place = place(name);
     let options = ["--capture", place.to_str().expect("UTF-8")];
-    Record::launch(&bench, &options, command).finish(status);
+    Record::launch(&fixture, &options, command).finish(status);
 }
 
 #[test]
@@ -52,15 +52,15 @@ fn fork_storm() {
 #[test]
 #[ignore = "writes into the sources"]
 fn torch() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let place = place("torch.zst");
     let options = ["--no-heap", "--capture", place.to_str().expect("UTF-8")];
     let command = [
         targets::program("devices.c"),
-        bench.path("truth"),
+        fixture.path("truth"),
         targets::fake_devices(),
     ];
-    let mut record = Record::launch(&bench, &options, command);
+    let mut record = Record::launch(&fixture, &options, command);
     record.running.await_stdout("done ");
     record.running.send("!");
     record.finish(0);

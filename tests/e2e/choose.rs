@@ -1,7 +1,7 @@
 //! Processes chosen by control group, unit, container and name instead of by process ID, and those that are waited for.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     control_group::ControlGroup,
     progress::Progress,
     record::{self, BEGUN, Record},
@@ -15,16 +15,16 @@ use std::{collections::BTreeSet, ffi::OsStr, fs, path::PathBuf, process::Command
 const NAME: &str = "chosen-by-tests";
 
 /// A recording of the processes that these options choose.
-fn begin(bench: &Bench, options: &[&str]) -> Record {
-    let file = bench.path("chosen.mtr");
+fn begin(fixture: &Fixture, options: &[&str]) -> Record {
+    let file = fixture.path("chosen.mtr");
     let mut command = record::command(["record", "-f", "-o"]);
     let running = Running::start(command.arg(&file).args(options));
     Record { running, file }
 }
 
 /// A program that allocates all the time, at `/only-here/NAME` of a root of its own.
-fn root(bench: &Bench) -> PathBuf {
-    let root = bench.path("root");
+fn root(fixture: &Fixture) -> PathBuf {
+    let root = fixture.path("root");
     for folder in ["only-here", "old"] {
         fs::create_dir_all(root.join(folder)).expect("a folder");
     }
@@ -53,9 +53,9 @@ fn child(pid: u32) -> u32 {
 
 #[test]
 fn by_control_group_unit_and_name_in_other_namespaces() {
-    let bench = Bench::new();
-    let root = root(&bench);
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let root = root(&fixture);
+    let progress = Progress::new(&fixture);
     fs::hard_link(progress.path(), root.join("progress")).expect("a link");
     let unit = format!("memtrace-tests-{}", std::process::id());
     let group = ControlGroup::new(&format!("{unit}.service"));
@@ -84,7 +84,7 @@ fn by_control_group_unit_and_name_in_other_namespaces() {
             &program,
         ),
     ] {
-        let record = begin(&bench, options);
+        let record = begin(&fixture, options);
         record.running.await_stderr(chosen);
         record.running.await_stderr(BEGUN);
         progress.await_rounds(20);
@@ -102,13 +102,13 @@ fn by_control_group_unit_and_name_in_other_namespaces() {
 
 #[test]
 fn nothing_matches_and_the_nearest_names_are_listed() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
-    let program = bench.path(NAME);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
+    let program = fixture.path(NAME);
     fs::copy(targets::program("busy.cc"), &program).expect("a copy");
     let _target = Running::start(Command::new(&program).arg(progress.path()));
     progress.await_rounds(1);
-    let file = bench.path("none.mtr");
+    let file = fixture.path("none.mtr");
     let arguments = ["record", "--name", "chosen-by-test", "-o"].map(OsStr::new);
     let arguments = arguments.into_iter().chain([file.as_os_str()]);
     let error = record::memtrace(arguments).expect_code(2).stderr;
@@ -124,12 +124,12 @@ fn nothing_matches_and_the_nearest_names_are_listed() {
 
 #[test]
 fn a_process_that_does_not_run_yet_is_waited_for() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
-    let program = bench.path(NAME);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
+    let program = fixture.path(NAME);
     fs::copy(targets::program("busy.cc"), &program).expect("a copy");
     for when in ["rss>1k", "100ms"] {
-        let record = begin(&bench, &["--name", NAME, "--when", when]);
+        let record = begin(&fixture, &["--name", NAME, "--when", when]);
         record.running.await_stderr("memtrace: no process matches");
         record.running.await_stderr("memtrace: recording begins");
         let target = Running::start(Command::new(&program).arg(progress.path()));
@@ -196,23 +196,23 @@ impl Drop for Podman {
 
 #[test]
 fn by_container_of_podman() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let Some(podman) = Podman::find() else {
         eprintln!("skipped: `apt-get install podman runc` installs what this test needs");
         return;
     };
-    let root = root(&bench);
-    let archive = bench.path("root.tar");
+    let root = root(&fixture);
+    let archive = fixture.path("root.tar");
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".");
     Running::start(&mut tar).wait().expect_code(0);
-    let progress = Progress::new(&bench);
+    let progress = Progress::new(&fixture);
     podman.run([
         OsStr::new("import"),
         archive.as_os_str(),
         podman.name.as_ref(),
     ]);
-    let volume = format!("{}:/outside", bench.folder().display());
+    let volume = format!("{}:/outside", fixture.folder().display());
     let program = format!("/only-here/{NAME}");
     let id = podman.run([
         "run",
@@ -232,7 +232,7 @@ fn by_container_of_podman() {
     let pid = podman.run(["inspect", "--format", "{{.State.Pid}}", &podman.name]);
     let pid: u32 = pid.parse().expect("a process ID");
     for container in [&podman.name, &id, &id[..12]] {
-        let record = begin(&bench, &["--container", container]);
+        let record = begin(&fixture, &["--container", container]);
         let chosen = format!("memtrace: chosen: 1 process: {pid} (`{NAME}`)");
         record.running.await_stderr(&chosen);
         record.running.await_stderr(BEGUN);

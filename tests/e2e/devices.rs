@@ -2,7 +2,7 @@
 //! allocator, layer by layer to the byte, on libraries without hardware (`fakecuda/`).
 
 use memtrace_tests::{
-    Bench, export,
+    Fixture, export,
     record::{self, Record},
     report::{Device, Report, Stream},
     running::Running,
@@ -21,14 +21,14 @@ struct Done {
     tgid: u32,
 }
 
-fn work(bench: &Bench, options: &[&str]) -> Done {
-    let truth = bench.path("truth");
+fn work(fixture: &Fixture, options: &[&str]) -> Done {
+    let truth = fixture.path("truth");
     let command = [
         targets::program("devices.c"),
         truth.clone(),
         targets::fake_devices(),
     ];
-    let mut record = Record::launch(bench, options, command);
+    let mut record = Record::launch(fixture, options, command);
     let said = record.running.await_stdout("done ");
     record.running.send("!");
     let report = record.finish(0);
@@ -83,8 +83,8 @@ fn expect_exact(done: &Done) {
 
 #[test]
 fn every_function_is_counted_in_its_layer() {
-    let bench = Bench::new();
-    let done = work(&bench, &[]);
+    let fixture = Fixture::new();
+    let done = work(&fixture, &[]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
 }
@@ -92,8 +92,8 @@ fn every_function_is_counted_in_its_layer() {
 /// Kernels before 6.10 take a perf event for each probe.
 #[test]
 fn with_probes_attached_one_by_one() {
-    let bench = Bench::new();
-    let done = work(&bench, &["--one-by-one"]);
+    let fixture = Fixture::new();
+    let done = work(&fixture, &["--one-by-one"]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
     // Fires while its semaphore is raised, which this way of attaching does differently.
@@ -102,8 +102,8 @@ fn with_probes_attached_one_by_one() {
 
 #[test]
 fn without_the_heap_everything_else_is_there() {
-    let bench = Bench::new();
-    let done = work(&bench, &["--no-heap"]);
+    let fixture = Fixture::new();
+    let done = work(&fixture, &["--no-heap"]);
     expect_exact(&done);
     done.report.expect_no_losses(0);
     assert_eq!(done.report.total(done.tgid, "heap").alloc_count, 0);
@@ -112,13 +112,13 @@ fn without_the_heap_everything_else_is_there() {
 
 #[test]
 fn each_device_adds_up() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let Done {
         report,
         truth,
         sums: [allocated_0, reserved_0, allocated_1, reserved_1],
         tgid,
-    } = work(&bench, &[]);
+    } = work(&fixture, &[]);
     // Three blocks of 5000 bytes are left of those from the driver's pool.
     let first = &device(&report, 0).figures;
     assert_eq!((allocated_0, reserved_0), (0, 0));
@@ -175,8 +175,8 @@ fn each_device_adds_up() {
 
 #[test]
 fn failures_are_events_not_allocations() {
-    let bench = Bench::new();
-    let report = work(&bench, &[]).report;
+    let fixture = Fixture::new();
+    let report = work(&fixture, &[]).report;
     let failures: BTreeMap<_, _> = report
         .device_failures
         .iter()
@@ -241,9 +241,9 @@ fn failures_are_events_not_allocations() {
 /// For one allocation, the runtime and the driver fail twice each, and then PyTorch's allocator fails.
 #[test]
 fn running_out_of_memory_is_one_failure_and_a_verdict() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let command = [targets::program("refused.c"), targets::fake_devices()];
-    let record = Record::launch(&bench, &[], command);
+    let record = Record::launch(&fixture, &[], command);
     let file = record.file.clone();
     let report = record.finish(0);
     let failures = |device: u8, part_of: Option<&str>| -> Vec<(&str, u64)> {
@@ -310,8 +310,8 @@ fn running_out_of_memory_is_one_failure_and_a_verdict() {
 /// `nvidia-smi` reports a process's total; without it, there is no total.
 #[test]
 fn the_process_total_leaves_a_rest() {
-    let bench = Bench::new();
-    let without = work(&bench, &[]).report;
+    let fixture = Fixture::new();
+    let without = work(&fixture, &[]).report;
     let named: Vec<_> = without
         .devices
         .iter()
@@ -319,12 +319,12 @@ fn the_process_total_leaves_a_rest() {
         .collect();
     assert_eq!(named, [None, None]);
 
-    let file = bench.path("usage");
+    let file = fixture.path("usage");
     let folder = targets::fake_devices();
     let mut target = Running::start(Command::new(targets::program("held_device.c")).arg(&folder));
     target.await_stdout("ready");
     std::fs::write(&file, format!("{}, GPU-0001, 500\n", target.pid())).expect("a file");
-    let output = bench.path("usage.mtr");
+    let output = fixture.path("usage.mtr");
     let mut command = record::command(["record", "-f", "-p"]);
     command
         .arg(target.pid().to_string())
@@ -355,14 +355,14 @@ fn the_process_total_leaves_a_rest() {
 
 /// An allocator that had a segment before tracing, up to its next report.
 fn late(until: &[&str]) -> Device {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let folder = targets::fake_devices();
     // The device of a process that sees only one is known.
     let mut command = Command::new(targets::program("late_torch.c"));
     command.arg(folder).env("CUDA_VISIBLE_DEVICES", "0,1");
     let mut target = Running::start(&mut command);
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     for said in until {
         target.send("!");
         target.await_stdout(said);
@@ -400,8 +400,8 @@ fn the_total_is_unknown_after_older_memory_is_released() {
 /// Functions that a version of a library lacks are named, in the report and in the list of probes.
 #[test]
 fn missing_functions_are_listed() {
-    let bench = Bench::new();
-    let report = work(&bench, &[]).report;
+    let fixture = Fixture::new();
+    let report = work(&fixture, &[]).report;
     let lacking = |file: &str| {
         let mut libraries = report.libraries.iter();
         let found = libraries.find(|library| library.file.ends_with(file));

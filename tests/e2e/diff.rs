@@ -1,7 +1,7 @@
 //! `memtrace diff` finds the site that grows on one machine only, and the fact that explains it.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     comparison::{Comparison, Site, diff},
     record::{self, Record},
     running::Running,
@@ -22,24 +22,24 @@ const KEPT: u64 = 1000;
 
 /// Runs a command to its end and keeps the recording.
 fn recorded<A: AsRef<OsStr>>(
-    bench: &Bench,
+    fixture: &Fixture,
     name: &str,
     command: impl IntoIterator<Item = A>,
 ) -> PathBuf {
-    let record = Record::launch(bench, &["--interval", "50ms"], command);
+    let record = Record::launch(fixture, &["--interval", "50ms"], command);
     let file = record.file.clone();
     record.running.wait().expect_code(7);
-    let kept = bench.path(name);
+    let kept = fixture.path(name);
     fs::rename(file, &kept).expect("in one folder");
     kept
 }
 
 /// Steps of a library, run by a wrapper such as `taskset`.
-fn steps(bench: &Bench, name: &str, wrapper: &[&str], library: &Path) -> PathBuf {
+fn steps(fixture: &Fixture, name: &str, wrapper: &[&str], library: &Path) -> PathBuf {
     let program = targets::program("diff/run.c");
     let mut command: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     command.extend([program.into(), library.into(), STEPS.into()]);
-    recorded(bench, name, command)
+    recorded(fixture, name, command)
 }
 
 /// The function that leaks in the new recording comes first; with the sides exchanged, last, by as
@@ -69,11 +69,11 @@ fn expect_leak(fixed: &Path, leaky: &Path, function: &str, level: &str, facts: &
 
 #[test]
 fn a_leak_without_avx2() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("diff/isa.c");
-    let fixed = steps(&bench, "fixed.mtr", &[], &library);
+    let fixed = steps(&fixture, "fixed.mtr", &[], &library);
     let without = ["env", "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2"];
-    let leaky = steps(&bench, "leaky.mtr", &without, &library);
+    let leaky = steps(&fixture, "leaky.mtr", &without, &library);
     let facts = ["isa.level", "env.GLIBC_TUNABLES"];
     expect_leak(&fixed, &leaky, "scale_sse2", "L1", &facts);
     let comparison = Comparison::of(&fixed, &leaky);
@@ -85,25 +85,25 @@ fn a_leak_without_avx2() {
 
 #[test]
 fn a_leak_with_several_processors() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("diff/cpus.c");
-    let fixed = steps(&bench, "fixed.mtr", &["taskset", "-c", "0"], &library);
-    let leaky = steps(&bench, "leaky.mtr", &[], &library);
+    let fixed = steps(&fixture, "fixed.mtr", &["taskset", "-c", "0"], &library);
+    let leaky = steps(&fixture, "leaky.mtr", &[], &library);
     let facts = ["affinity.count", "affinity.cpus"];
     expect_leak(&fixed, &leaky, "share_work", "L0", &facts);
 }
 
 #[test]
 fn two_builds_of_one_library() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let soname = "-Wl,-soname,libx.so.1";
     let mut builds = [["-DFIXED", soname], ["-DLEAKY", soname]].map(|flags| {
         let built = targets::library_with("diff/builds.c", &flags);
-        let folder = bench.path(flags[0]);
+        let folder = fixture.path(flags[0]);
         fs::create_dir(&folder).expect("a folder");
         let library = folder.join("libx.so.1");
         fs::copy(built, &library).expect("a copy");
-        steps(&bench, &format!("{}.mtr", &flags[0][2..]), &[], &library)
+        steps(&fixture, &format!("{}.mtr", &flags[0][2..]), &[], &library)
     });
     let [fixed, leaky] = &mut builds;
     expect_leak(
@@ -158,7 +158,7 @@ fn two_builds_of_one_library() {
     )
     .expect_code(0);
 
-    let graph = bench.path("growth.svg");
+    let graph = fixture.path("growth.svg");
     let draw = [
         "--flamegraph".as_ref(),
         graph.as_os_str(),
@@ -171,9 +171,9 @@ fn two_builds_of_one_library() {
 
 #[test]
 fn a_recording_does_not_differ_from_itself() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("diff/cpus.c");
-    let file = steps(&bench, "a.mtr", &[], &library);
+    let file = steps(&fixture, "a.mtr", &[], &library);
     let comparison = Comparison::of(&file, &file);
     assert!(comparison.sites.is_empty() && comparison.fingerprint.is_empty());
     assert_eq!(comparison.unmatched_bytes, 0);
@@ -182,11 +182,11 @@ fn a_recording_does_not_differ_from_itself() {
 
 #[test]
 fn variables_are_compared_though_their_values_are_not_recorded() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("diff/cpus.c");
     let with = |name: &str, variables: &[&str]| {
         let wrapper = [&["env", "--unset=APP_ONLY_HERE"], variables].concat();
-        steps(&bench, name, &wrapper, &library)
+        steps(&fixture, name, &wrapper, &library)
     };
     let old = with("old.mtr", &["APP_MODE=quiet", "APP_SAME=yes"]);
     let new = with(
@@ -240,8 +240,8 @@ fn of_pyenv() -> Option<PathBuf> {
 }
 
 /// The distribution's interpreter in a root of its own, with the program at another path.
-fn in_a_root(bench: &Bench) -> PathBuf {
-    let root = bench.path("root");
+fn in_a_root(fixture: &Fixture) -> PathBuf {
+    let root = fixture.path("root");
     for folder in ["usr", "srv/app"] {
         fs::create_dir_all(root.join(folder)).expect("a folder");
     }
@@ -258,13 +258,13 @@ fn in_a_root(bench: &Bench) -> PathBuf {
     let unshare = ["unshare", "--mount", "sh", "-ec", script].map(OsStr::new);
     let python = ["/usr/bin/python3", "-B", "/srv/app/leak.py", STEPS].map(OsStr::new);
     let command = unshare.into_iter().chain([root.as_os_str()]).chain(python);
-    recorded(bench, "root.mtr", command)
+    recorded(fixture, "root.mtr", command)
 }
 
 #[test]
 fn a_python_line_under_two_roots() {
-    let bench = Bench::new();
-    let inside = in_a_root(&bench);
+    let fixture = Fixture::new();
+    let inside = in_a_root(&fixture);
     let source = targets::source("diff/leak.py");
     let text = fs::read_to_string(&source).expect("the program");
     let line = text.lines().position(|line| line.ends_with("# the leak"));
@@ -281,7 +281,7 @@ fn a_python_line_under_two_roots() {
             source.as_os_str(),
             STEPS.as_ref(),
         ];
-        let outside = recorded(&bench, "outside.mtr", command);
+        let outside = recorded(&fixture, "outside.mtr", command);
         let comparison = Comparison::of(&inside, &outside);
         // Both leak alike, so the line is one site and it hardly grows in any other way.
         let leaks = |site: &&Site| {
@@ -304,9 +304,9 @@ fn a_python_line_under_two_roots() {
 
 #[test]
 fn incomparable_recordings_are_refused_with_a_remedy() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("diff/cpus.c");
-    let file = steps(&bench, "a.mtr", &[], &library);
+    let file = steps(&fixture, "a.mtr", &[], &library);
     let file = file.as_os_str();
     for (arguments, expected) in [
         (vec![file], "memtrace diff BASELINE NEW"),

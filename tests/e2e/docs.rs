@@ -1,7 +1,7 @@
 //! The examples of the documentation run as they are written, on a small program.
 
 use memtrace_tests::{
-    Bench, record,
+    Fixture, record,
     running::{Finished, Running},
     targets,
 };
@@ -99,12 +99,12 @@ fn provide(words: &[String], recording: &Path, folder: &Path) {
 
 /// Runs the commands of a page.
 fn examples(name: &str) {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let server = Server::start();
-    let recording = bench.path("any.mtr");
+    let recording = fixture.path("any.mtr");
     let line = "memtrace record -p PID -d 2s -o any.mtr";
-    server.run(line, "2s", bench.folder()).expect_code(0);
-    let folder = bench.path("page");
+    server.run(line, "2s", fixture.folder()).expect_code(0);
+    let folder = fixture.path("page");
     fs::create_dir(&folder).expect("a folder");
     let commands = commands(&page(name));
     assert!(!commands.is_empty(), "no command was found");
@@ -149,7 +149,7 @@ pages! {
 
 #[test]
 fn the_first_recipe_names_the_list() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let server = Server::start();
     let readme = page("README.md");
     let (_, recipe) = readme.split_once("\n## Recipes").expect("recipes");
@@ -160,7 +160,7 @@ fn the_first_recipe_names_the_list() {
     };
     let run = |start| {
         server
-            .run(line(start), "20s", bench.folder())
+            .run(line(start), "20s", fixture.folder())
             .expect_code(0)
     };
     run("memtrace record");

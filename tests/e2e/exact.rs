@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench, kernel,
+    Fixture, kernel,
     record::Record,
     report::{Report, ReportedSite},
     running::Running,
@@ -28,13 +28,13 @@ fn runs() -> u32 {
 
 #[test]
 fn launched_with_every_function_thread_child_and_library() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("exact.c");
     let library = targets::library("constructor.c");
     for run in 1..=runs() {
-        let truth = bench.path(&format!("truth-{run}"));
+        let truth = fixture.path(&format!("truth-{run}"));
         let command = [&target, &"run".into(), &truth, &library];
-        let report = Record::launch(&bench, &[], command).finish(7);
+        let report = Record::launch(&fixture, &[], command).finish(7);
         eprintln!("run {run}: {} records", report.emitted);
         report.expect_exact(&Truth::read(&truth));
         report.expect_no_losses(0);
@@ -43,11 +43,11 @@ fn launched_with_every_function_thread_child_and_library() {
 
 /// A malloc whose cache of free blocks has another block than it gives at one of its 200 calls.
 fn mispredicted(lie_at: u32) -> Report {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let library = targets::library("mispredicted.c");
     let preload = format!("LD_PRELOAD={}", library.display());
     let lie_at = format!("LIE_AT={lie_at}");
-    Record::launch(&bench, &[], ["env", &preload, &lie_at, "true"]).finish(0)
+    Record::launch(&fixture, &[], ["env", &preload, &lie_at, "true"]).finish(0)
 }
 
 #[test]
@@ -70,10 +70,10 @@ fn a_cache_that_misleads_after_many_calls_is_visible() {
 /// Nor is the place of a cache kept when a thread's variables are elsewhere.
 #[test]
 fn a_thread_with_the_variables_of_another() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("thread_pointer.c");
-    let report = Record::launch(&bench, &[], [&target, &truth]).finish(7);
+    let report = Record::launch(&fixture, &[], [&target, &truth]).finish(7);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
@@ -91,10 +91,10 @@ fn directly_in(report: &Report, function: &str) -> u64 {
 /// Whether or not the return of malloc is probed, its caller is the first frame.
 #[test]
 fn callers_along_frame_pointers() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("tail_call.c");
     for options in [&[][..], &["--frame-pointers"]] {
-        let report = Record::launch(&bench, options, [&target]).finish(0);
+        let report = Record::launch(&fixture, options, [&target]).finish(0);
         assert_eq!(directly_in(&report, "caller"), 2000, "{options:?}");
         assert_eq!(directly_in(&report, "direct"), 2000, "{options:?}");
     }
@@ -104,7 +104,7 @@ fn callers_along_frame_pointers() {
 #[test]
 fn callers_where_another_tool_probes_returns() {
     const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("tail_call.c");
     let output = Command::new(&target).arg("where").output().unwrap();
     let offset: u64 = String::from_utf8(output.stdout)
@@ -124,7 +124,7 @@ fn callers_where_another_tool_probes_returns() {
         target.display()
     ));
     enable("1");
-    let report = Record::launch(&bench, &[], [&target]).finish(0);
+    let report = Record::launch(&fixture, &[], [&target]).finish(0);
     enable("0");
     append("-:memtrace_test/jump\n");
     report.expect_no_losses(0);
@@ -134,8 +134,8 @@ fn callers_where_another_tool_probes_returns() {
 
 #[test]
 fn attached_while_it_waits() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let mut command = Command::new(targets::program("exact.c"));
     command
         .arg("hold")
@@ -144,7 +144,7 @@ fn attached_while_it_waits() {
     let mut target = Running::start(&mut command);
     target.await_stdout("ready");
 
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     target.send("!");
     target.await_stdout("done");
     let report = record.stop();
@@ -162,8 +162,8 @@ fn attached_while_it_waits() {
 fn lifetimes_to_a_tick() {
     /// The longest of any kernel, and as much again for a virtual machine's that come late; nanoseconds.
     const TICK: u64 = 2 * 10_000_000;
-    let bench = Bench::new();
-    let record = Record::launch(&bench, &[], [targets::program("lifetimes.c")]);
+    let fixture = Fixture::new();
+    let record = Record::launch(&fixture, &[], [targets::program("lifetimes.c")]);
     let line = record.running.await_stdout("lived ");
     let words = line.split_whitespace().skip(1);
     let bounds: Vec<u64> = words.map(|word| word.parse().expect("ns")).collect();
@@ -188,10 +188,10 @@ fn lifetimes_to_a_tick() {
 
 #[test]
 fn cpp_operators_on_libc() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let command = [&targets::program("cxx.cc"), &"run".into(), &truth];
-    let report = Record::launch(&bench, &[], command).finish(7);
+    let report = Record::launch(&fixture, &[], command).finish(7);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
@@ -200,13 +200,13 @@ fn cpp_operators_on_libc() {
 /// not probed itself, so no return address on its way is replaced.
 #[test]
 fn cpp_exceptions_pass() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     for target in [
         targets::program("cxx.cc"),
         targets::static_program("cxx.cc"),
     ] {
-        let report = Record::launch(&bench, &[], [&target, &"throw".into(), &truth]).finish(7);
+        let report = Record::launch(&fixture, &[], [&target, &"throw".into(), &truth]).finish(7);
         report.expect_no_losses(0);
     }
 }
@@ -224,8 +224,8 @@ impl Drop for AtEnd<'_> {
 /// mapped again faster than it is read; no allocation is lost.
 #[test]
 fn a_file_that_is_rewritten_while_it_is_read() {
-    let bench = Bench::new();
-    let (library, truth) = (bench.path("library.so"), bench.path("truth"));
+    let fixture = Fixture::new();
+    let (library, truth) = (fixture.path("library.so"), fixture.path("truth"));
     let libstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
     let content = fs::read(libstdcxx).expect("libstdc++ is installed");
     fs::write(&library, &content).expect("the folder is writable");
@@ -240,7 +240,7 @@ fn a_file_that_is_rewritten_while_it_is_read() {
             }
         });
         let _over = AtEnd(&over);
-        Record::launch(&bench, &[], [&target, &library, &truth]).finish(7)
+        Record::launch(&fixture, &[], [&target, &library, &truth]).finish(7)
     });
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses_but(&[Reason::FileChanged, Reason::StackStale], 0);
@@ -250,11 +250,11 @@ fn a_file_that_is_rewritten_while_it_is_read() {
 /// interrupted by another's.
 #[test]
 fn threads_that_preempt_one_another() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("overload.c");
     let command = [&target, &truth, &"4".into(), &"20000".into()];
-    let report = Record::launch(&bench, &[], command).finish(0);
+    let report = Record::launch(&fixture, &[], command).finish(0);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }
@@ -262,11 +262,11 @@ fn threads_that_preempt_one_another() {
 /// Kernels before 6.10 take a perf event for each probe instead of one link for all.
 #[test]
 fn probes_attached_one_by_one() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("cxx.cc");
     let options = ["--one-by-one"];
-    let report = Record::launch(&bench, &options, [&target, &"run".into(), &truth]).finish(7);
+    let report = Record::launch(&fixture, &options, [&target, &"run".into(), &truth]).finish(7);
     report.expect_exact(&Truth::read(&truth));
     report.expect_no_losses(0);
 }

@@ -1,7 +1,7 @@
 //! Every export has the report's totals. Each format is decoded here as its readers do, not by memtrace.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     profiles::{METRICS, Totals, add, otlp, perfetto, pprof},
     record::{self, Record},
     report::Report,
@@ -28,7 +28,7 @@ fn bytes(mut totals: Totals) -> Totals {
 
 /// A recording at one of its moments.
 struct Recorded<'a> {
-    bench: &'a Bench,
+    fixture: &'a Fixture,
     file: PathBuf,
     at: &'static str,
 }
@@ -43,7 +43,7 @@ impl Recorded<'_> {
     }
 
     fn exported(&self, format: &str) -> PathBuf {
-        let output = self.bench.path(&format!("{}.{format}", self.at));
+        let output = self.fixture.path(&format!("{}.{format}", self.at));
         let name = output.to_str().expect("a path of ASCII");
         self.text(&["export", "--format", format, "-f", "-o", name]);
         output
@@ -160,12 +160,12 @@ fn pid(process: &str) -> u32 {
     number(pid.trim_end_matches(')')) as u32
 }
 
-fn recorded(bench: &Bench) -> PathBuf {
-    let truth = bench.path("truth");
+fn recorded(fixture: &Fixture) -> PathBuf {
+    let truth = fixture.path("truth");
     let library = targets::library("constructor.c");
     let program = targets::program("exact.c");
     let command = [program.as_path(), "run".as_ref(), &truth, &library];
-    let record = Record::launch(bench, &[], command);
+    let record = Record::launch(fixture, &[], command);
     let file = record.file.clone();
     record.finish(7).expect_no_losses(0);
     file
@@ -174,11 +174,11 @@ fn recorded(bench: &Bench) -> PathBuf {
 /// A program with threads and children, at the end of each process and at its peak.
 #[test]
 fn totals_of_every_format() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
     for at in ["end", "peak"] {
-        let (bench, file) = (&bench, file.clone());
-        let recorded = Recorded { bench, file, at };
+        let (fixture, file) = (&fixture, file.clone());
+        let recorded = Recorded { fixture, file, at };
         let report = recorded.report();
         assert!(report.len() > 8, "five processes: {report:#?}");
         assert_eq!(
@@ -204,7 +204,7 @@ fn totals_of_every_format() {
     }
     // A known site: two blocks, of 640 and of 100 bytes, are kept.
     let recorded = Recorded {
-        bench: &bench,
+        fixture: &fixture,
         file,
         at: "end",
     };
@@ -218,8 +218,8 @@ fn totals_of_every_format() {
 
 #[test]
 fn a_binary_format_is_not_written_to_a_terminal() {
-    let bench = Bench::new();
-    let record = Record::launch(&bench, &[], ["true"]);
+    let fixture = Fixture::new();
+    let record = Record::launch(&fixture, &[], ["true"]);
     let file = record.file.clone();
     record.finish(0);
     let mut export = record::command(["export", "--format", "pprof"]);

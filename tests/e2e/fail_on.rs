@@ -1,7 +1,7 @@
 //! `memtrace run`: its exit status, its lines and its JSON, for conditions that hold, do not hold, or stay open.
 
 use memtrace_tests::{
-    Bench, record,
+    Fixture, record,
     running::{Finished, Running},
     targets,
 };
@@ -14,8 +14,8 @@ fn keeper(status: u8) -> String {
 }
 
 /// Runs Python code under conditions; with the JSON.
-fn run(bench: &Bench, options: &[&str], code: &str) -> (Finished, Value) {
-    let json = bench.path("result.json");
+fn run(fixture: &Fixture, options: &[&str], code: &str) -> (Finished, Value) {
+    let json = fixture.path("result.json");
     let mut command = record::command(["run", "-f", "--json"]);
     command.arg(&json).args(options).arg("--");
     command.arg(targets::interpreter()).args(["-c", code]);
@@ -32,8 +32,8 @@ fn remove(json: &Value) {
 
 #[test]
 fn a_condition_that_holds_has_its_own_status_and_keeps_the_recording() {
-    let bench = Bench::new();
-    let (finished, json) = run(&bench, &["--fail-on", "live=4m"], &keeper(0));
+    let fixture = Fixture::new();
+    let (finished, json) = run(&fixture, &["--fail-on", "live=4m"], &keeper(0));
     let finished = finished.expect_code(99);
     assert!(
         finished
@@ -59,7 +59,7 @@ fn a_condition_that_holds_has_its_own_status_and_keeps_the_recording() {
     remove(&json);
 
     let (finished, json) = run(
-        &bench,
+        &fixture,
         &["--fail-on", "live=4m", "--exit-code", "7"],
         &keeper(0),
     );
@@ -69,8 +69,8 @@ fn a_condition_that_holds_has_its_own_status_and_keeps_the_recording() {
 
 #[test]
 fn the_status_of_a_command_that_fails_is_passed_on() {
-    let bench = Bench::new();
-    let (finished, json) = run(&bench, &["--fail-on", "live=4m"], &keeper(3));
+    let fixture = Fixture::new();
+    let (finished, json) = run(&fixture, &["--fail-on", "live=4m"], &keeper(3));
     finished.expect_code(3);
     assert_eq!(json["failed"], true);
     remove(&json);
@@ -78,8 +78,8 @@ fn the_status_of_a_command_that_fails_is_passed_on() {
 
 #[test]
 fn a_result_that_cannot_be_written_is_refused_before_the_command_runs() {
-    let bench = Bench::new();
-    let (taken, trace) = (bench.path("taken.json"), bench.path("trace"));
+    let fixture = Fixture::new();
+    let (taken, trace) = (fixture.path("taken.json"), fixture.path("trace"));
     fs::write(&taken, "mine").expect("written");
     let mut command = record::command(["run", "--fail-on", "live=4m", "--json"]);
     command.arg(&taken).arg("--").arg("touch").arg(&trace);
@@ -91,8 +91,8 @@ fn a_result_that_cannot_be_written_is_refused_before_the_command_runs() {
 
 #[test]
 fn what_is_open_is_reported_and_does_not_fail() {
-    let bench = Bench::new();
-    let kept = bench.path("kept.mtr");
+    let fixture = Fixture::new();
+    let kept = fixture.path("kept.mtr");
     let conditions = [
         "--fail-on",
         "leak",
@@ -101,7 +101,7 @@ fn what_is_open_is_reported_and_does_not_fail() {
         "--fail-on",
         "live=1g",
     ];
-    let (finished, json) = run(&bench, &conditions, &keeper(0));
+    let (finished, json) = run(&fixture, &conditions, &keeper(0));
     let finished = finished.expect_code(0);
     for condition in ["leak", "growth"] {
         let line = format!("memtrace: undetermined: {condition}: ");
@@ -116,7 +116,7 @@ fn what_is_open_is_reported_and_does_not_fail() {
     );
 
     let output = ["--fail-on", "live=1g", "-o", kept.to_str().expect("UTF-8")];
-    let (finished, json) = run(&bench, &output, &keeper(0));
+    let (finished, json) = run(&fixture, &output, &keeper(0));
     finished.expect_code(0);
     assert_eq!(json["recording"], kept.to_str().expect("UTF-8"));
     record::report(&kept);
@@ -125,7 +125,7 @@ fn what_is_open_is_reported_and_does_not_fail() {
 /// Long enough for a verdict.
 #[test]
 fn a_leak_fails_and_names_its_line() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let code = "
 import time
 keep = []
@@ -144,7 +144,7 @@ while time.monotonic() < end:
         "--fail-on",
         "growth=1g/s",
     ];
-    let (finished, json) = run(&bench, &conditions, code);
+    let (finished, json) = run(&fixture, &conditions, code);
     let finished = finished.expect_code(99);
     let leak = finished
         .stderr

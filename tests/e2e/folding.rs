@@ -1,7 +1,7 @@
 //! Short-lived processes that have ended are folded, which changes no sum.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{Record, command, report},
     report::Report,
     running::Running,
@@ -33,11 +33,11 @@ fn sums(report: &Report, parent: u32) -> [u64; 6] {
 }
 
 /// The report of a recording, the pid of the parent and that of its last child.
-fn record(bench: &Bench, options: &[&str]) -> (Report, u32, String) {
+fn record(fixture: &Fixture, options: &[&str]) -> (Report, u32, String) {
     let program = targets::program("short.c");
     let count = COUNT.to_string();
     let target = [program.as_os_str(), count.as_ref()];
-    let record = Record::launch(bench, options, target);
+    let record = Record::launch(fixture, options, target);
     let file = record.file.clone();
     let finished = record.running.wait().expect_code(0);
     let report = report(&file);
@@ -47,8 +47,8 @@ fn record(bench: &Bench, options: &[&str]) -> (Report, u32, String) {
 
 #[test]
 fn folding_changes_no_sum_and_counts_processes() {
-    let bench = Bench::new();
-    let (apart, parent, _) = record(&bench, &["--no-fold"]);
+    let fixture = Fixture::new();
+    let (apart, parent, _) = record(&fixture, &["--no-fold"]);
     assert_eq!(apart.processes.len() as u64, 1 + COUNT);
     assert!(apart.processes.iter().all(|p| p.folded.is_none()));
     let made = 10 * COUNT + 1;
@@ -62,7 +62,7 @@ fn folding_changes_no_sum_and_counts_processes() {
     ];
     assert_eq!(sums(&apart, parent), expected);
 
-    let (folded, parent, last) = record(&bench, &[]);
+    let (folded, parent, last) = record(&fixture, &[]);
     folded.expect_no_losses(0);
     assert_eq!(sums(&folded, parent), expected);
     let groups: Vec<_> = folded.processes.iter().filter_map(|p| p.folded).collect();
@@ -77,7 +77,7 @@ fn folding_changes_no_sum_and_counts_processes() {
     assert_eq!(site(&folded, 0), Some(10 * (COUNT - KEPT) + 1));
     assert!(site(&folded, folded.processes[1].tgid) == Some(10));
 
-    let file = bench.path("launched.mtr");
+    let file = fixture.path("launched.mtr");
     let text = Running::start(command(["report"]).arg(&file))
         .wait()
         .expect_code(0)

@@ -1,7 +1,7 @@
 //! A disk that fills while memtrace records: recording ends with an error, and what was recorded stays readable.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     progress::Progress,
     record::{self, try_report},
     running::Running,
@@ -23,8 +23,8 @@ fn text(path: &Path) -> &str {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn new(bench: &Bench) -> Self {
-        let path = bench.path("disk");
+    fn new(fixture: &Fixture) -> Self {
+        let path = fixture.path("disk");
         fs::create_dir(&path).expect("a folder");
         let target = CString::new(path.as_os_str().as_bytes()).expect("no NUL");
         // SAFETY: all strings end with NUL and live as long as the call.
@@ -61,9 +61,9 @@ impl Drop for SmallDisk {
 
 #[test]
 fn a_disk_that_fills() {
-    let bench = Bench::new();
-    let disk = SmallDisk::new(&bench);
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let disk = SmallDisk::new(&fixture);
+    let progress = Progress::new(&fixture);
     let mut target = Running::start(Command::new(targets::program("busy.cc")).arg(progress.path()));
     let file = disk.0.join("recording.mtr");
     let pid = target.pid().to_string();
@@ -113,8 +113,8 @@ fn a_disk_that_fills() {
 /// The command's own failure is what its caller wants to know.
 #[test]
 fn a_disk_that_fills_does_not_hide_the_commands_failure() {
-    let bench = Bench::new();
-    let disk = SmallDisk::new(&bench);
+    let fixture = Fixture::new();
+    let disk = SmallDisk::new(&fixture);
     let file = disk.0.join("recording.mtr");
     let mut command = record::command(["record", "-o", text(&file), "--interval", "100ms", "--"]);
     // Allocates at ever new places until its input ends.

@@ -4,7 +4,7 @@ use std::fs;
 
 use memtrace_common::unwind::End;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     report::{Report, ReportedSite},
     targets, until,
@@ -42,10 +42,10 @@ impl Drop for PerfMap {
 /// Records the target until `seen` is in the report: names of generated code are those that its
 /// process keeps, so it has to live until they were read.
 fn recorded(how: &str, options: &[&str], seen: impl Fn(&ReportedSite) -> bool) -> Report {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let program = targets::program("generated.c");
     let options = [&["--interval", "50ms"], options].concat();
-    let mut record = Record::launch(&bench, &options, [program.as_os_str(), how.as_ref()]);
+    let mut record = Record::launch(&fixture, &options, [program.as_os_str(), how.as_ref()]);
     record.running.await_stdout("ready");
     until("a stack through the generated code", || {
         let report = record::try_report(&record.file).ok()?;

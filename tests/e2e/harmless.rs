@@ -1,7 +1,7 @@
 //! A process searched by `memtrace holders` does not notice it, even if memtrace is killed meanwhile.
 
 use memtrace_tests::{
-    Bench, descendants::Descendants, kernel::children, progress::Progress, random,
+    Fixture, descendants::Descendants, kernel::children, progress::Progress, random,
     running::Running, targets, until,
 };
 use std::{
@@ -18,8 +18,8 @@ struct Target {
 }
 
 impl Target {
-    fn start(bench: &Bench) -> Self {
-        let progress = Progress::new(bench);
+    fn start(fixture: &Fixture) -> Self {
+        let progress = Progress::new(fixture);
         let mut command = Command::new(targets::program("harmless.c"));
         let running = Running::start(command.arg(progress.path()));
         progress.await_rounds(1);
@@ -59,11 +59,11 @@ fn holders(pid: u32, options: &[&str]) -> Running {
 /// Kills memtrace at random moments of a search, this many times or `MEMTRACE_KILLS` times; every other time as soon as
 /// it prints `after`, if that is given.
 fn killed(options: &[&str], after: Option<&str>, kills: usize) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let descendants = Descendants::new();
     let (kills, mut random) = random::times("MEMTRACE_KILLS", kills);
 
-    let mut target = Target::start(&bench);
+    let mut target = Target::start(&fixture);
     let pid = target.running.pid();
     let begun = Instant::now();
     holders(pid, options).wait().expect_code(0);

@@ -2,7 +2,7 @@
 //! allow-list), Python packages, and memory use over time.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     export::{self, Export},
     record::{self, Record},
     running::Running,
@@ -34,8 +34,8 @@ fn expect_build(facts: &Export, process: u64, library: &str) {
 
 #[test]
 fn a_launched_process_has_its_libraries_variables_and_packages() {
-    let bench = Bench::new();
-    let venv = bench.path("venv");
+    let fixture = Fixture::new();
+    let venv = fixture.path("venv");
     let site = venv.join(format!("lib/python{}/site-packages", version()));
     for (file, text) in [
         ("bin/.keep", ""),
@@ -55,7 +55,7 @@ fn a_launched_process_has_its_libraries_variables_and_packages() {
     std::os::unix::fs::symlink("/usr/bin/python3", &python).expect("a link");
     // Loaded after the start: not among the linked libraries.
     let code = "import ctypes, subprocess; ctypes.CDLL('libz.so.1'); subprocess.run(['/bin/cat', '/dev/null'])";
-    let file = bench.path("python.mtr");
+    let file = fixture.path("python.mtr");
     let mut command = record::command(["record", "-o"]);
     command
         .arg(&file)
@@ -125,12 +125,12 @@ fn version() -> String {
 
 #[test]
 fn a_redacted_recording_names_no_folder() {
-    let bench = Bench::new();
-    let folder = bench.path("secret-project");
+    let fixture = Fixture::new();
+    let folder = fixture.path("secret-project");
     fs::create_dir(&folder).expect("writable");
     let program = folder.join("app");
     fs::copy("/bin/true", &program).expect("a copy");
-    let file = bench.path("redacted.mtr");
+    let file = fixture.path("redacted.mtr");
     let mut command = record::command(["record", "--redact", "-o"]);
     command.arg(&file).arg("--").arg(&program);
     Running::start(&mut command).wait().expect_code(0);
@@ -144,7 +144,7 @@ fn a_redacted_recording_names_no_folder() {
 
 #[test]
 fn figures_of_process_machine_and_control_group_are_recorded() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     // Threads that end before they are counted, and descriptors that stay.
     let code = "import os, sys, threading\n\
         fds = [os.open('/dev/null', os.O_RDONLY) for _ in range(50)]\n\
@@ -153,7 +153,7 @@ fn figures_of_process_machine_and_control_group_are_recorded() {
         print('done', flush=True)\n\
         sys.stdin.readline()\n";
     let mut target = Running::start(Command::new("/usr/bin/python3").args(["-c", code]));
-    let record = Record::attach(&bench, target.pid(), &["--interval", "50ms"]);
+    let record = Record::attach(&fixture, target.pid(), &["--interval", "50ms"]);
     target.send("\n");
     target.await_stdout("done");
     let file = record.file.clone();

@@ -1,7 +1,7 @@
 //! Pages of `memtrace html` have the figures of `report` and `diff`.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     report::Report,
     targets,
@@ -16,12 +16,12 @@ use std::{
 /// By pid and layer: live bytes and blocks, allocated bytes and blocks.
 type Totals = BTreeMap<(u32, String), [u64; 4]>;
 
-fn recorded(bench: &Bench) -> PathBuf {
-    let truth = bench.path("truth");
+fn recorded(fixture: &Fixture) -> PathBuf {
+    let truth = fixture.path("truth");
     let library = targets::library("constructor.c");
     let program = targets::program("exact.c");
     let command = [program.as_path(), "run".as_ref(), &truth, &library];
-    let record = Record::launch(bench, &[], command);
+    let record = Record::launch(fixture, &[], command);
     let file = record.file.clone();
     record.finish(7).expect_no_losses(0);
     file
@@ -87,8 +87,8 @@ fn in_report(file: &Path) -> Totals {
 /// Threads, children and exec'ed programs, some of which leak.
 #[test]
 fn totals_of_a_page_are_those_of_the_report() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
     memtrace(&["html", name(&file)]);
     let page = file.with_extension("html");
     let printed = memtrace(&["html", name(&file), "-o", "-"]);
@@ -100,15 +100,15 @@ fn totals_of_a_page_are_those_of_the_report() {
 
 #[test]
 fn a_comparison_has_the_sites_of_diff() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     // A program that has none of the other's sites.
-    let record = Record::launch(&bench, &[], ["true"]);
-    let old = bench.path("old.mtr");
+    let record = Record::launch(&fixture, &[], ["true"]);
+    let old = fixture.path("old.mtr");
     let file = record.file.clone();
     record.finish(0);
     fs::rename(file, &old).expect("renamed");
-    let new = recorded(&bench);
-    let page = bench.path("growth.html");
+    let new = recorded(&fixture);
+    let page = fixture.path("growth.html");
     memtrace(&["html", "--diff", name(&old), name(&new), "-o", name(&page)]);
     let data = data(&page);
     let diff = memtrace(&["diff", "--format", "json", name(&old), name(&new)]);
@@ -131,9 +131,9 @@ fn a_comparison_has_the_sites_of_diff() {
 
 #[test]
 fn an_existing_page_is_kept() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
-    let page = bench.path("page.html");
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
+    let page = fixture.path("page.html");
     fs::write(&page, "mine").expect("written");
     let arguments = ["html", name(&file), "-o", name(&page)];
     let refused = record::memtrace(arguments).expect_code(2);

@@ -2,7 +2,7 @@
 //! figures are the same.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::Record,
     report::{Frame, Report, ReportedSite},
 };
@@ -25,12 +25,12 @@ import shelf
 kept = shelf.work()
 ";
 
-fn recorded(bench: &Bench, options: &[&str]) -> Report {
-    fs::write(bench.path("shelf.py"), MODULE).expect("a module");
-    fs::write(bench.path("main.py"), PROGRAM).expect("a program");
-    let main = bench.path("main.py");
+fn recorded(fixture: &Fixture, options: &[&str]) -> Report {
+    fs::write(fixture.path("shelf.py"), MODULE).expect("a module");
+    fs::write(fixture.path("main.py"), PROGRAM).expect("a program");
+    let main = fixture.path("main.py");
     let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
-    let report = Record::launch(bench, options, command).finish(0);
+    let report = Record::launch(fixture, options, command).finish(0);
     report.expect_balance();
     report
 }
@@ -61,8 +61,8 @@ fn python(site: &ReportedSite) -> Vec<&Frame> {
 
 #[test]
 fn an_import_is_one_frame() {
-    let bench = Bench::new();
-    let report = recorded(&bench, &[]);
+    let fixture = Fixture::new();
+    let report = recorded(&fixture, &[]);
     let importing: Vec<&ReportedSite> = of_shelf(&report)
         .filter(|site| site.frames.iter().any(|frame| is_in(frame, "<module>")))
         .filter(|site| !site.frames.iter().any(|frame| is_in(frame, "work")))
@@ -92,8 +92,8 @@ fn an_import_is_one_frame() {
 
 #[test]
 fn an_import_is_whole_on_request() {
-    let bench = Bench::new();
-    let report = recorded(&bench, &["--imports"]);
+    let fixture = Fixture::new();
+    let report = recorded(&fixture, &["--imports"]);
     let filling =
         of_shelf(&report).find(|site| site.frames.iter().any(|frame| is_in(frame, "fill")));
     let filling = filling.expect("a site of the function that the module calls");
@@ -107,8 +107,8 @@ fn an_import_is_whole_on_request() {
 
 #[test]
 fn without_python_frames_an_import_is_one_frame_too() {
-    let bench = Bench::new();
-    let report = recorded(&bench, &["--no-python"]);
+    let fixture = Fixture::new();
+    let report = recorded(&fixture, &["--no-python"]);
     let importing: Vec<&ReportedSite> = of_shelf(&report).collect();
     let blocks: u64 = importing.iter().map(|site| site.counts.alloc_count).sum();
     assert!(blocks >= 300, "{importing:?}");
@@ -133,7 +133,7 @@ fn without_python_frames_an_import_is_one_frame_too() {
         "the work after the import has {blocks} blocks"
     );
 
-    let report = recorded(&bench, &["--no-python", "--imports"]);
+    let report = recorded(&fixture, &["--no-python", "--imports"]);
     let with_python = report.sites.iter().find(|site| !python(site).is_empty());
     assert!(with_python.is_none(), "{with_python:?}");
     let filling = |site: &&ReportedSite| site.counts.alloc_count == 300 && is_begun(site);
@@ -155,12 +155,12 @@ os.waitpid(worker, 0)
 
 #[test]
 fn a_forked_worker_has_no_python_frames_if_none_are_wanted() {
-    let bench = Bench::new();
-    fs::write(bench.path("pool.py"), FORKING).expect("a module");
-    fs::write(bench.path("main.py"), "import pool").expect("a program");
-    let main = bench.path("main.py");
+    let fixture = Fixture::new();
+    fs::write(fixture.path("pool.py"), FORKING).expect("a module");
+    fs::write(fixture.path("main.py"), "import pool").expect("a program");
+    let main = fixture.path("main.py");
     let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
-    let report = Record::launch(&bench, &["--no-python"], command).finish(0);
+    let report = Record::launch(&fixture, &["--no-python"], command).finish(0);
     report.expect_balance();
     let launched = |tgid| {
         let mut processes = report.processes.iter();
@@ -197,11 +197,11 @@ for _ in range(200):
 /// While imports are summarised, the kernel side finds Python frames that nobody wants.
 #[test]
 fn deep_stacks_are_soon_whole_without_python_frames() {
-    let bench = Bench::new();
-    fs::write(bench.path("main.py"), DEEP).expect("a program");
-    let main = bench.path("main.py");
+    let fixture = Fixture::new();
+    fs::write(fixture.path("main.py"), DEEP).expect("a program");
+    let main = fixture.path("main.py");
     let command = ["/usr/bin/python3".as_ref(), "-B".as_ref(), main.as_os_str()];
-    let report = Record::launch(&bench, &["--no-python"], command).finish(0);
+    let report = Record::launch(&fixture, &["--no-python"], command).finish(0);
     let of_recursion = report.sites.iter().filter(|site| {
         let counts = &site.counts;
         site.layer == "heap"

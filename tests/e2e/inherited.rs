@@ -1,6 +1,6 @@
 //! A launched command inherits the state that memtrace was started with.
 
-use memtrace_tests::{Bench, record::command, running::Running, targets};
+use memtrace_tests::{Fixture, record::command, running::Running, targets};
 use std::{
     fs::{self, File},
     io,
@@ -71,9 +71,9 @@ fn normalised(path: &Path) -> Vec<String> {
 type Setup = fn() -> io::Result<()>;
 
 fn same(what: &str, setup: Setup) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("inherited.c");
-    let extra = File::create(bench.path("extra")).expect("the folder is writable");
+    let extra = File::create(fixture.path("extra")).expect("the folder is writable");
     let extra = extra.as_raw_fd();
     let run = |mut command: Command, truth: &Path| {
         let prepared = move || {
@@ -86,12 +86,12 @@ fn same(what: &str, setup: Setup) {
         Running::start(&mut command).wait().expect_code(0);
         normalised(truth)
     };
-    let (plain, traced) = (bench.path("truth-plain"), bench.path("truth-traced"));
+    let (plain, traced) = (fixture.path("truth-plain"), fixture.path("truth-traced"));
     let mut untraced = Command::new(&target);
     untraced.arg(&plain);
     let mut recorded = command(["record", "-f", "-o"]);
     recorded
-        .arg(bench.path("launched.mtr"))
+        .arg(fixture.path("launched.mtr"))
         .arg("--")
         .arg(&target)
         .arg(&traced);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     running::Running,
     targets,
@@ -55,7 +55,7 @@ const SECONDS: &str = "12";
 
 /// The messages about a scenario on standard error, and its diagnosis.
 #[track_caller]
-fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnosis) {
+fn recorded(fixture: &Fixture, scenario: &str, options: &[&str]) -> (String, Diagnosis) {
     let target: [PathBuf; 5] = [
         targets::interpreter().into(),
         targets::source("growth/growth.py"),
@@ -64,7 +64,7 @@ fn recorded(bench: &Bench, scenario: &str, options: &[&str]) -> (String, Diagnos
         "1".into(),
     ];
     let options = [&["-d", SECONDS], options].concat();
-    let record = Record::launch(bench, &options, target.to_vec());
+    let record = Record::launch(fixture, &options, target.to_vec());
     let file = record.file.clone();
     let finished = record.running.wait().expect_code(0);
     (finished.stderr, diagnosis(&file))
@@ -91,8 +91,8 @@ fn line_of(source: &str, text: &str) -> Option<u32> {
 
 #[test]
 fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
-    let bench = Bench::shared();
-    let (stderr, found) = recorded(&bench, "py-leak-service", &[]);
+    let fixture = Fixture::shared();
+    let (stderr, found) = recorded(&fixture, "py-leak-service", &[]);
     assert!(stderr.contains("searched for the holders of"), "{stderr}");
     assert!(stderr.contains("longest stop"), "{stderr}");
     assert_eq!(found.verdicts[0].class, "leak");
@@ -119,8 +119,8 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
 
 #[test]
 fn without_a_search_a_container_is_probable() {
-    let bench = Bench::shared();
-    let (stderr, found) = recorded(&bench, "py-leak-service", &["--no-holders"]);
+    let fixture = Fixture::shared();
+    let (stderr, found) = recorded(&fixture, "py-leak-service", &["--no-holders"]);
     assert!(!stderr.contains("searched for"), "{stderr}");
     let kept = kept_by(&found);
     assert!(!kept.is_empty(), "{found:#?}");
@@ -129,17 +129,17 @@ fn without_a_search_a_container_is_probable() {
 
 #[test]
 fn sites_that_do_not_leak_have_no_holder() {
-    let bench = Bench::shared();
-    let (_, found) = recorded(&bench, "py-service", &[]);
+    let fixture = Fixture::shared();
+    let (_, found) = recorded(&fixture, "py-service", &[]);
     assert_eq!(found.verdicts[0].class, "none");
     assert!(kept_by(&found).is_empty(), "{found:#?}");
 }
 
 #[test]
 fn a_device_without_memory_is_searched_for_at_once() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let target = [targets::program("device_full.c"), targets::fake_devices()];
-    let record = Record::launch(&bench, &[], target);
+    let record = Record::launch(&fixture, &[], target);
     let file = record.file.clone();
     let finished = record.running.wait().expect_code(0);
     let stderr = &finished.stderr;

@@ -2,7 +2,7 @@
 //! suffer. The same if memtrace is stopped.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     control_group::ControlGroup,
     descendants::Descendants,
     kernel::{Loaded, children, patched_bytes, stopped_children},
@@ -51,10 +51,10 @@ fn allocations(report: &Report) -> u64 {
 
 #[test]
 fn attached_to_a_busy_program() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let mut target = Running::start(Command::new(targets::program("busy.cc")).arg(progress.path()));
-    let mut record = Record::attach(&bench, target.pid(), &OPTIONS);
+    let mut record = Record::attach(&fixture, target.pid(), &OPTIONS);
     kill(&mut record, target.pid(), &progress);
     target.expect_alive();
     until("the end of every breakpoint", || {
@@ -65,10 +65,10 @@ fn attached_to_a_busy_program() {
 
 #[test]
 fn around_a_launched_program() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let target = targets::program("busy.cc");
-    let mut record = Record::launch(&bench, &OPTIONS, [&target, progress.path()]);
+    let mut record = Record::launch(&fixture, &OPTIONS, [&target, progress.path()]);
     let pid = progress.pid();
     kill(&mut record, pid, &progress);
     progress.await_rounds(100);
@@ -78,12 +78,12 @@ fn around_a_launched_program() {
 /// the kill must not wait for ever.
 #[test]
 fn no_forked_child_stays_stopped() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let forker = targets::program("forker.c");
     for _ in 0..3 {
-        let progress = Progress::new(&bench);
+        let progress = Progress::new(&fixture);
         let mut target = Running::start(Command::new(&forker).arg(progress.path()));
-        let mut record = Record::attach(&bench, target.pid(), &OPTIONS);
+        let mut record = Record::attach(&fixture, target.pid(), &OPTIONS);
         kill(&mut record, target.pid(), &progress);
         progress.await_rounds(20);
         target.expect_alive();
@@ -95,10 +95,10 @@ fn no_forked_child_stays_stopped() {
 
 #[test]
 fn no_forked_child_of_a_launched_program_stays_stopped() {
-    let bench = Bench::new();
-    let progress = Progress::new(&bench);
+    let fixture = Fixture::new();
+    let progress = Progress::new(&fixture);
     let mut record = Record::launch(
-        &bench,
+        &fixture,
         &OPTIONS,
         [&targets::program("forker.c"), progress.path()],
     );
@@ -129,15 +129,15 @@ impl Part {
     /// Its pid in the recording of this collector.
     #[track_caller]
     fn of(self, collector: u32) -> u32 {
-        let is_holder = |pid: &u32| {
+        let is_pauser = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).nth(1) == Some(b"hold")
+            words.split(|byte| *byte == 0).nth(1) == Some(b"pause")
         };
         match self {
             Collector => collector,
             Holder => children(collector)
                 .into_iter()
-                .find(is_holder)
+                .find(is_pauser)
                 .expect("memtrace has a process that holds"),
         }
     }
@@ -153,11 +153,11 @@ fn signal(pid: u32, signal: i32) {
 /// Kills parts of memtrace at random moments of a storm that it is attached to, this many times or `MEMTRACE_KILLS`
 /// times.
 fn killed_in_a_storm(parts: &[Part], kills: usize) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let _descendants = Descendants::new();
     let (kills, mut random) = random::times("MEMTRACE_KILLS", kills);
 
-    let storm = Storm::new(&bench);
+    let storm = Storm::new(&fixture);
     let mut target = storm.start();
     let untraced = storm.mark().longest_gap();
     let mut longest = Duration::ZERO;
@@ -165,7 +165,7 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
     // the end.
     let mut killed = Vec::new();
     for kill in 0..kills {
-        let file = bench.path(&format!("{kill}.mtr"));
+        let file = fixture.path(&format!("{kill}.mtr"));
         let record = Record::attach_to(&storm.pids(), file, &["--interval", "20ms"]);
         let collector = record.running.pid();
         let loaded = Loaded::by(collector);
@@ -182,7 +182,7 @@ fn killed_in_a_storm(parts: &[Part], kills: usize) {
         longest = longest.max(gap);
         target.expect_alive();
         if !parts.contains(&Collector) {
-            // A recording without its holder continues, or has ended by itself.
+            // A recording without its pauser continues, or has ended by itself.
             record.running.signal(libc::SIGINT);
         }
         killed.push((record, loaded, seen));
@@ -213,28 +213,28 @@ fn the_collector_in_a_storm() {
 }
 
 #[test]
-fn the_holder_in_a_storm() {
+fn the_pauser_in_a_storm() {
     killed_in_a_storm(&[Holder], 3);
 }
 
 #[test]
-fn the_collector_and_then_the_holder_in_a_storm() {
+fn the_collector_and_then_the_pauser_in_a_storm() {
     killed_in_a_storm(&[Collector, Holder], 3);
 }
 
 #[test]
-fn the_holder_and_then_the_collector_in_a_storm() {
+fn the_pauser_and_then_the_collector_in_a_storm() {
     killed_in_a_storm(&[Holder, Collector], 3);
 }
 
 /// A collector that is stopped, as a debugger or an overfull machine may do.
 #[test]
 fn nothing_waits_for_a_stopped_collector() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let _descendants = Descendants::new();
-    let storm = Storm::new(&bench);
+    let storm = Storm::new(&fixture);
     let _target = storm.start();
-    let mut record = Record::attach_to(&storm.pids(), bench.path("attached.mtr"), &[]);
+    let mut record = Record::attach_to(&storm.pids(), fixture.path("attached.mtr"), &[]);
     record.running.signal(libc::SIGSTOP);
     for _ in 0..3 {
         storm.mark().longest_gap();
@@ -254,11 +254,11 @@ fn shell() -> Terminal {
 
 #[test]
 fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let _descendants = Descendants::new();
-    let storm = Storm::new(&bench);
+    let storm = Storm::new(&fixture);
     let _target = storm.start();
-    let file = bench.path("attached.mtr");
+    let file = fixture.path("attached.mtr");
     let pids: Vec<_> = storm.pids().iter().map(|pid| format!("-p {pid}")).collect();
     let mut shell = shell();
     let memtrace = targets::memtrace().display();
@@ -287,10 +287,10 @@ fn nothing_waits_for_a_collector_stopped_from_its_terminal() {
 /// A launched command is in the foreground with memtrace: both stop, and both continue.
 #[test]
 fn a_launched_storm_stops_and_continues_with_its_terminal() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let _descendants = Descendants::new();
-    let storm = Storm::new(&bench);
-    let file = bench.path("launched.mtr");
+    let storm = Storm::new(&fixture);
+    let file = fixture.path("launched.mtr");
     let mut shell = shell();
     let memtrace = targets::memtrace().display();
     let [program, shared, workers] = storm.words().map(|word| word.display().to_string());
@@ -321,7 +321,7 @@ fn a_launched_storm_stops_and_continues_with_its_terminal() {
 /// The kernel kills the program, whose last state is in the recording.
 #[test]
 fn a_program_that_exceeds_its_limit_of_memory() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let name = format!("memtrace-tests-{}", std::process::id());
     let group = ControlGroup::limited(&name, 64 << 20);
     let script = "echo $$ > \"$0/cgroup.procs\"; exec \"$@\"";
@@ -329,7 +329,7 @@ fn a_program_that_exceeds_its_limit_of_memory() {
     let mut target = vec!["sh".as_ref(), "-ec".as_ref(), script.as_ref()];
     target.extend([group.path().as_os_str(), targets::interpreter().as_os_str()]);
     target.extend(["-c", code].map(std::ffi::OsStr::new));
-    let record = Record::launch(&bench, &[], target);
+    let record = Record::launch(&fixture, &[], target);
     let report = record.finish(128 + libc::SIGKILL);
     let process = report.processes.first().expect("a process");
     assert_eq!(process.exit_status, Some(9));

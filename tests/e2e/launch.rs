@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     kernel::{Loaded, children, preempts_programs_of_system_calls},
     record::{BEGUN, Record, command, report},
     running::{Running, shell_code},
@@ -14,10 +14,10 @@ use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt};
 
 #[test]
 fn the_exit_status_is_passed_on() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for code in [0_u32, 1, 7, 255] {
         let script = format!("exit {code}");
-        let report = Record::launch(&bench, &[], ["sh", "-c", &script]).finish(code as i32);
+        let report = Record::launch(&fixture, &[], ["sh", "-c", &script]).finish(code as i32);
         let process = report.processes.first().expect("one process");
         // As in waitpid(2).
         assert_eq!(process.exit_status, Some(code << 8));
@@ -26,10 +26,10 @@ fn the_exit_status_is_passed_on() {
 
 #[test]
 fn death_by_a_signal_is_128_and_the_signal() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV] {
         let script = format!("kill -{signal} $$");
-        let record = Record::launch(&bench, &[], ["sh", "-c", &script]);
+        let record = Record::launch(&fixture, &[], ["sh", "-c", &script]);
         let finished = record.running.wait();
         assert_eq!(shell_code(finished.status), 128 + signal, "{finished:#?}");
         report(&record.file);
@@ -38,8 +38,8 @@ fn death_by_a_signal_is_128_and_the_signal() {
 
 #[test]
 fn standard_input_and_output_pass_through() {
-    let bench = Bench::new();
-    let mut record = Record::launch(&bench, &[], ["cat"]);
+    let fixture = Fixture::new();
+    let mut record = Record::launch(&fixture, &[], ["cat"]);
     record.running.send("forth and back\n");
     record.running.await_stdout("forth and back");
     record.running.close_stdin();
@@ -49,9 +49,9 @@ fn standard_input_and_output_pass_through() {
 
 /// Ctrl-C reaches memtrace and the command alike.
 fn interrupted(how: &str, code: i32) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("signals.c");
-    let record = Record::launch(&bench, &[], [target.as_os_str(), how.as_ref()]);
+    let record = Record::launch(&fixture, &[], [target.as_os_str(), how.as_ref()]);
     record.running.await_stdout("ready");
     record.running.signal_group(libc::SIGINT);
     let finished = record.running.wait();
@@ -71,15 +71,15 @@ fn ctrl_c_of_a_command_that_dies_of_it() {
 
 #[test]
 fn children_are_left_alone_with_no_follow() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let command = [
         &targets::program("exact.c"),
         &"run".into(),
         &truth,
         &targets::library("constructor.c"),
     ];
-    let record = Record::launch(&bench, &["--no-follow"], command);
+    let record = Record::launch(&fixture, &["--no-follow"], command);
     let report = record.finish(7);
     let mut truth = Truth::read(&truth);
     truth.inheritances.clear();
@@ -104,15 +104,15 @@ fn children_are_left_alone_with_no_follow() {
 
 #[test]
 fn children_are_reported_with_their_parents() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let command = [
         &targets::program("exact.c"),
         &"run".into(),
         &truth,
         &targets::library("constructor.c"),
     ];
-    let report = Record::launch(&bench, &[], command).finish(7);
+    let report = Record::launch(&fixture, &[], command).finish(7);
     let truth = Truth::read(&truth);
     for (tgid, site) in truth.sites.keys() {
         let process = report
@@ -134,10 +134,10 @@ fn children_are_reported_with_their_parents() {
 fn forks_that_preempt_one_another() {
     const FORKERS: u64 = 8;
     const TIMES: u64 = 50;
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let target = targets::program("forks.c");
     let command = [target, FORKERS.to_string().into(), TIMES.to_string().into()];
-    let report = Record::launch(&bench, &["--no-fold", "--no-heap"], command).finish(0);
+    let report = Record::launch(&fixture, &["--no-fold", "--no-heap"], command).finish(0);
     let of_system_calls: &[Reason] = if preempts_programs_of_system_calls() {
         &[Reason::OutcomeLost]
     } else {
@@ -155,13 +155,13 @@ fn forks_that_preempt_one_another() {
 
 #[test]
 fn the_default_file_is_named_after_the_program_and_private() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut command = command(["record", "--", "true"]);
-    let finished = Running::start(command.current_dir(bench.folder()))
+    let finished = Running::start(command.current_dir(fixture.folder()))
         .wait()
         .expect_code(0);
     assert!(finished.stderr.contains(BEGUN), "{finished:#?}");
-    let entries = fs::read_dir(bench.folder()).expect("the folder is there");
+    let entries = fs::read_dir(fixture.folder()).expect("the folder is there");
     let names: Vec<_> = entries
         .map(|entry| {
             entry
@@ -178,7 +178,7 @@ fn the_default_file_is_named_after_the_program_and_private() {
         name.starts_with("memtrace-true-") && name.ends_with(".mtr"),
         "{name}"
     );
-    let path = bench.path(name);
+    let path = fixture.path(name);
     let mode = fs::metadata(&path)
         .expect("the file is there")
         .permissions()
@@ -189,8 +189,8 @@ fn the_default_file_is_named_after_the_program_and_private() {
 
 #[test]
 fn exec_by_another_thread_than_the_leader() {
-    let bench = Bench::new();
-    let report = Record::launch(&bench, &[], [&targets::program("thread_exec.c")]).finish(5);
+    let fixture = Fixture::new();
+    let report = Record::launch(&fixture, &[], [&targets::program("thread_exec.c")]).finish(5);
     let sites = report.sites("heap");
     let counts = |name: &str| {
         let of_name = sites.iter().find(|((_, site), _)| site == name);
@@ -215,9 +215,9 @@ fn exec_by_another_thread_than_the_leader() {
 
 #[test]
 fn a_recording_may_end_before_its_command() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let command = ["sh", "-c", "read line; exit 3"];
-    let mut record = Record::launch(&bench, &["-d", "300ms"], command);
+    let mut record = Record::launch(&fixture, &["-d", "300ms"], command);
     // The recording ends by itself, the command only at the end of its input.
     record.running.await_stderr("memtrace: next: ");
     report(&record.file);
@@ -228,9 +228,13 @@ fn a_recording_may_end_before_its_command() {
 /// Before it is attached, the command runs as any other process.
 #[test]
 fn a_recording_that_begins_late_attaches_to_the_command() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let script = "echo begun; read line; exit 7";
-    let mut record = Record::launch(&bench, &["--start-after", "SIGUSR1"], ["sh", "-c", script]);
+    let mut record = Record::launch(
+        &fixture,
+        &["--start-after", "SIGUSR1"],
+        ["sh", "-c", script],
+    );
     record
         .running
         .await_stderr("memtrace: recording begins at SIGUSR1");
@@ -247,8 +251,8 @@ fn a_recording_that_begins_late_attaches_to_the_command() {
 /// The call is awaited in a command that does nothing until it is sent a line.
 #[track_caller]
 fn begin_at(when: &str, command: &[&OsStr], is_watched: impl Fn(u32) -> bool) {
-    let bench = Bench::new();
-    let mut record = Record::launch(&bench, &["--start-after", when], command);
+    let fixture = Fixture::new();
+    let mut record = Record::launch(&fixture, &["--start-after", when], command);
     record
         .running
         .await_stderr("memtrace: recording begins when");
@@ -293,9 +297,9 @@ fn a_recording_begins_at_a_call_or_line_of_python() {
 
 #[test]
 fn a_command_that_ends_before_its_recording_keeps_its_status() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     for when in ["1h", "rss>1t", "SIGUSR1", "no_such_function", "none.py:1"] {
-        let record = Record::launch(&bench, &["--start-after", when], ["sh", "-c", "exit 7"]);
+        let record = Record::launch(&fixture, &["--start-after", when], ["sh", "-c", "exit 7"]);
         let finished = record.running.wait().expect_code(7);
         assert!(
             finished.stderr.contains("nothing was recorded"),

@@ -1,7 +1,7 @@
 //! `memtrace mcp` answers a client with the conclusions of the other commands, in a few KB.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     running::Running,
     targets, until,
@@ -85,11 +85,11 @@ impl Client {
 }
 
 /// A recording of a Python program whose list grows.
-fn of_sessions(bench: &Bench) -> std::path::PathBuf {
+fn of_sessions(fixture: &Fixture) -> std::path::PathBuf {
     let mut command = targets::python("docs/sessions.py");
     let server = Running::start(command.arg("10000000"));
     server.await_stdout("ready ");
-    let record = Record::attach(bench, server.pid(), &["-d", "20s"]);
+    let record = Record::attach(fixture, server.pid(), &["-d", "20s"]);
     let file = record.file.clone();
     record.running.wait().expect_code(0);
     file
@@ -101,8 +101,8 @@ fn name(path: &Path) -> &str {
 
 #[test]
 fn answers_are_those_of_the_other_commands() {
-    let bench = Bench::new();
-    let file = of_sessions(&bench);
+    let fixture = Fixture::new();
+    let file = of_sessions(&fixture);
     let file = name(&file);
     let mut client = Client::start(&[]);
     let tools = client.request("tools/list", json!({}));
@@ -178,8 +178,8 @@ fn answers_are_those_of_the_other_commands() {
 
 #[test]
 fn errors_are_answers_that_say_what_to_do() {
-    let bench = Bench::new();
-    let other = bench.path("other.mtr");
+    let fixture = Fixture::new();
+    let other = fixture.path("other.mtr");
     std::fs::write(&other, "no recording").expect("a file");
     let mut client = Client::start(&[]);
     for (tool, arguments, words) in [
@@ -205,7 +205,7 @@ fn errors_are_answers_that_say_what_to_do() {
 
 #[test]
 fn a_recording_ends_with_its_client_and_the_process_goes_on() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut command = targets::python("docs/sessions.py");
     let mut target = Running::start(command.arg("10000000"));
     target.await_stdout("ready ");
@@ -223,7 +223,7 @@ fn a_recording_ends_with_its_client_and_the_process_goes_on() {
         );
         assert!(refused.to_string().contains(wrong), "{refused}");
     }
-    let short = bench.path("short.mtr");
+    let short = fixture.path("short.mtr");
     let arguments = json!({ "pid": target.pid(), "seconds": 1, "output": name(&short) });
     let (text, data) = client.call("record", arguments.clone());
     assert!(text.contains("next: call `diagnose`"), "{text}");
@@ -235,7 +235,7 @@ fn a_recording_ends_with_its_client_and_the_process_goes_on() {
     );
     assert_eq!(again["isError"], true, "an existing file: {again}");
 
-    let long = bench.path("long.mtr");
+    let long = fixture.path("long.mtr");
     let arguments = json!({ "pid": target.pid(), "seconds": 600, "output": name(&long) });
     client.send(
         "tools/call",

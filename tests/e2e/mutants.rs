@@ -2,7 +2,7 @@
 //! its limit of memory, and counts the others exactly.
 
 use memtrace_tests::{
-    Bench, control_group::ControlGroup, random, record, running::Running, targets,
+    Fixture, control_group::ControlGroup, random, record, running::Running, targets,
 };
 use std::{
     fs,
@@ -44,8 +44,8 @@ fn are_recorded(file: &str, kind: &str) {
     while left > 0 {
         let batch = left.min(BATCH);
         left -= batch;
-        let bench = Bench::new();
-        let folder = bench.path("mutants");
+        let fixture = Fixture::new();
+        let folder = fixture.path("mutants");
         fs::create_dir(&folder).expect("a new folder");
         for index in 0..batch {
             let path = folder.join(format!("{kind}{index}"));
@@ -53,14 +53,14 @@ fn are_recorded(file: &str, kind: &str) {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("own file");
         }
         chown(&folder, Some(TENANT), Some(TENANT)).expect("root may");
-        batch_is_recorded(&bench, &folder, batch);
+        batch_is_recorded(&fixture, &folder, batch);
     }
 }
 
-fn batch_is_recorded(bench: &Bench, folder: &Path, batch: usize) {
+fn batch_is_recorded(fixture: &Fixture, folder: &Path, batch: usize) {
     let program = targets::build("gcc", &["-O1", "-g"], &["mutants.c"], &["-ldl"]);
     let group = ControlGroup::limited("memtrace-mutants", MEMORY);
-    let file = bench.path("x.mtr");
+    let file = fixture.path("x.mtr");
     let mut target = Running::start(Command::new(program).arg(folder).uid(TENANT).gid(TENANT));
     target.await_stdout("ready");
     let memtrace = Running::start(

@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener, process::Command, time::Duration};
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     kernel::children,
     record::{self, BEGUN, Record},
     report::Report,
@@ -33,9 +33,9 @@ fn has(report: &Report, site: &str) -> bool {
 
 #[test]
 fn names_survive_the_process_that_reads_them() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let options = ["--interval", "50ms"];
-    let mut record = Record::launch(&bench, &options, [targets::program("named.c")]);
+    let mut record = Record::launch(&fixture, &options, [targets::program("named.c")]);
     record.running.await_stdout("ready");
     record.running.send("1");
     let named = |site: &'static str| {
@@ -79,10 +79,10 @@ fn names_survive_the_process_that_reads_them() {
 /// Whoever waits for a name does not hear of a signal.
 #[test]
 fn a_signal_ends_a_recording_whose_names_do_not_come() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new(targets::program("named.c")));
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &["--interval", "50ms"]);
+    let record = Record::attach(&fixture, target.pid(), &["--interval", "50ms"]);
     target.send("1\n");
     let reader = until("the process that reads symbols", || readers(&record).pop());
     // SAFETY: no memory is involved.
@@ -93,19 +93,19 @@ fn a_signal_ends_a_recording_whose_names_do_not_come() {
 /// A server of debug information that accepts and says nothing.
 #[test]
 fn a_signal_ends_a_recording_whose_server_does_not_answer() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     server.set_nonblocking(true).unwrap();
     let program = targets::build("gcc", &["-O1", "-s"], &["named.c"], &[]);
     let mut target = Running::start(&mut Command::new(program));
     target.await_stdout("ready");
-    let file = bench.path("x.mtr");
+    let file = fixture.path("x.mtr");
     let mut command = record::command(["record", "--debuginfod", "-p"]);
     command
         .arg(target.pid().to_string())
         .arg("-o")
         .arg(&file)
-        .env("DEBUGINFOD_CACHE_PATH", bench.path("cache"))
+        .env("DEBUGINFOD_CACHE_PATH", fixture.path("cache"))
         .env(
             "DEBUGINFOD_URLS",
             format!("http://{}", server.local_addr().unwrap()),

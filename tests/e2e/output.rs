@@ -1,7 +1,7 @@
 //! The file of a recording while it is written: it is renamed, removed, replaced or limited, and memtrace killed.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, BEGUN, Record, report, try_report},
     report::Report,
     running::{Finished, Running},
@@ -30,10 +30,10 @@ struct Recorded {
 const TIMES: u64 = 100;
 
 impl Recorded {
-    fn new(bench: &Bench) -> Self {
+    fn new(fixture: &Fixture) -> Self {
         let target = Running::start(&mut Command::new(targets::program("named.c")));
         target.await_stdout("ready");
-        let record = Record::attach(bench, target.pid(), &[]);
+        let record = Record::attach(fixture, target.pid(), &[]);
         let mut of = Self {
             record,
             target,
@@ -69,8 +69,8 @@ fn count(report: &Report) -> u64 {
 
 #[test]
 fn a_kill_costs_at_most_the_last_second() {
-    let bench = Bench::new();
-    let mut recorded = Recorded::new(&bench);
+    let fixture = Fixture::new();
+    let mut recorded = Recorded::new(&fixture);
     thread::sleep(LOST);
     recorded.record.running.signal(libc::SIGKILL);
     let status = recorded.record.running.end();
@@ -82,9 +82,9 @@ fn a_kill_costs_at_most_the_last_second() {
 
 #[test]
 fn a_renamed_recording_is_complete() {
-    let bench = Bench::new();
-    let mut recorded = Recorded::new(&bench);
-    let (file, renamed) = (recorded.record.file.clone(), bench.path("renamed.mtr"));
+    let fixture = Fixture::new();
+    let mut recorded = Recorded::new(&fixture);
+    let (file, renamed) = (recorded.record.file.clone(), fixture.path("renamed.mtr"));
     fs::rename(&file, &renamed).expect("own files");
     recorded.allocate();
     let finished = recorded.end();
@@ -95,8 +95,8 @@ fn a_renamed_recording_is_complete() {
 
 #[test]
 fn a_removed_recording_is_written_again() {
-    let bench = Bench::new();
-    let mut recorded = Recorded::new(&bench);
+    let fixture = Fixture::new();
+    let mut recorded = Recorded::new(&fixture);
     let file = recorded.record.file.clone();
     fs::remove_file(&file).expect("own file");
     recorded.record.running.await_stderr("memtrace: ");
@@ -109,9 +109,9 @@ fn a_removed_recording_is_written_again() {
 /// The folder is a tenant's, or one where everybody may write.
 #[test]
 fn nothing_that_took_the_name_of_a_recording_is_written() {
-    let bench = Bench::new();
-    let mut recorded = Recorded::new(&bench);
-    let (file, of_root) = (recorded.record.file.clone(), bench.path("of_root"));
+    let fixture = Fixture::new();
+    let mut recorded = Recorded::new(&fixture);
+    let (file, of_root) = (recorded.record.file.clone(), fixture.path("of_root"));
     fs::write(&of_root, "untouched").expect("own file");
     fs::remove_file(&file).expect("own file");
     symlink(&of_root, &file).expect("a link");
@@ -147,8 +147,8 @@ fn limited(file: &Path, limit: &str, command: &[&OsStr]) -> Running {
 
 #[test]
 fn a_limit_on_files_ends_the_recording_with_a_line() {
-    let bench = Bench::new();
-    let file = bench.path("limited.mtr");
+    let fixture = Fixture::new();
+    let file = fixture.path("limited.mtr");
     // Allocates at ever new places until its input ends.
     let code = "import os\nkept, number = [], 0\nos.set_blocking(0, False)\n\
         def ended():\n    try:\n        return os.read(0, 1) == b''\n    except BlockingIOError:\n        return False\n\
@@ -179,8 +179,8 @@ fn a_limit_on_files_ends_the_recording_with_a_line() {
 
 #[test]
 fn a_small_stack_is_enough() {
-    let bench = Bench::new();
-    let file = bench.path("limited.mtr");
+    let fixture = Fixture::new();
+    let file = fixture.path("limited.mtr");
     limited(&file, "-s 64", &["true".as_ref()])
         .wait()
         .expect_code(0);

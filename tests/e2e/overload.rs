@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{Record, memtrace},
     targets,
     truth::Truth,
@@ -10,11 +10,11 @@ use memtrace_tests::{
 
 #[test]
 fn events_dropped_by_a_tiny_ring_buffer_are_counted() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let target = targets::program("overload.c");
     let record = Record::launch(
-        &bench,
+        &fixture,
         &["--ring-buffer", "4k", "--priority", "normal"],
         [&target, &truth, &"8".into(), &"100000".into()],
     );

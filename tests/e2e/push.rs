@@ -3,7 +3,7 @@
 
 use flate2::read::GzDecoder;
 use memtrace_tests::{
-    Bench, deadline,
+    Fixture, deadline,
     profiles::{Totals, otlp, pprof},
     record::{BEGUN, command, report},
     running::Running,
@@ -202,14 +202,14 @@ fn server(protocol: Protocol) -> (String, Receiver<Totals>) {
 
 /// Allocations are sent once, although the first attempt fails, and live memory with each profile.
 fn pushed_to(engine: &str, protocol: Protocol) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let (url, accepted) = server(protocol);
-    let truth = bench.path("truth");
+    let truth = fixture.path("truth");
     let library = targets::library("constructor.c");
     let mut target = Command::new(targets::program("exact.c"));
     let mut target = Running::start(target.arg("hold").args([&truth, &library]));
     target.await_stdout("ready");
-    let file = bench.path("pushed.mtr");
+    let file = fixture.path("pushed.mtr");
     let mut record = command(["record", "--no-fold", "--every", "1s", "-o"]);
     record
         .arg(&file)
@@ -293,12 +293,12 @@ fn begin_short(file: &Path, address: SocketAddr) -> Running {
 
 #[test]
 fn a_server_that_is_not_there_does_not_stop_a_recording() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     // Its port is free again.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
-    let file = bench.path("pushed.mtr");
+    let file = fixture.path("pushed.mtr");
     let finished = begin_short(&file, address).wait().expect_code(0);
     let stderr = &finished.stderr;
     assert!(stderr.contains("0 profiles sent"), "{stderr}");
@@ -308,10 +308,10 @@ fn a_server_that_is_not_there_does_not_stop_a_recording() {
 
 #[test]
 fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let file = bench.path("pushed.mtr");
+    let file = fixture.path("pushed.mtr");
     let record = begin_short(&file, address);
     let connection = listener.accept().expect("a connection at the end");
     record.signal(libc::SIGINT);

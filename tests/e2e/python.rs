@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench, python,
+    Fixture, python,
     record::{self, Record},
     report::{Report, ReportedSite},
     running::Running,
@@ -93,12 +93,12 @@ fn recorded(
     modules: &[&str],
     processes: usize,
 ) -> (Report, Vec<python::TrueChain>) {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let command = cases(python, "run", &truth, modules);
     // The cases run within imports too.
     let options = [&OFTEN[..], &["--imports"]].concat();
-    let mut record = Record::launch(&bench, &options, command);
+    let mut record = Record::launch(&fixture, &options, command);
     let_go(&mut record, processes, go_beside(&truth));
     let report = record.finish(7);
     expect_every_stack(&report);
@@ -188,8 +188,13 @@ fn embedded() {
 }
 
 /// Attaches to a program that waits for that, in the process `pid` of it.
-fn attached(bench: &Bench, mut target: Running, pid: u32, go: impl Fn(u32) -> PathBuf) -> Report {
-    let mut record = Record::attach(bench, pid, &OFTEN);
+fn attached(
+    fixture: &Fixture,
+    mut target: Running,
+    pid: u32,
+    go: impl Fn(u32) -> PathBuf,
+) -> Report {
+    let mut record = Record::attach(fixture, pid, &OFTEN);
     let_go(&mut record, 1, go);
     target.await_stdout("done");
     let report = record.stop();
@@ -203,14 +208,14 @@ fn of_a_running_program() {
     let others = (9..=14).filter_map(targets::installed_python);
     for python in others.chain([distributions().into()]) {
         eprintln!("{}", python.display());
-        let bench = Bench::new();
-        let truth = bench.path("truth");
+        let fixture = Fixture::new();
+        let truth = fixture.path("truth");
         let mut command = Command::new(&python);
         command.args(&cases(&[python.as_os_str()], "hold", &truth, &ALONE)[1..]);
         let target = Running::start(&mut command);
         target.await_stdout("ready");
         let pid = target.pid();
-        let report = attached(&bench, target, pid, go_beside(&truth));
+        let report = attached(&fixture, target, pid, go_beside(&truth));
         expect_every_stack(&report);
         python::expect_same(&report, &python::read(&truth));
     }
@@ -222,9 +227,9 @@ fn code_objects_that_take_each_others_place_are_told_apart() {
     const ROUNDS: u64 = 2 * 500;
     let others = (9..=14).filter_map(targets::installed_python);
     for python in others.chain([distributions().into()]) {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let target = [python.clone(), targets::source("python/replaced.py")];
-        let report = Record::launch(&bench, &["--imports", "--no-fold"], target).finish(0);
+        let report = Record::launch(&fixture, &["--imports", "--no-fold"], target).finish(0);
         let of_line = |line: u32| -> u64 {
             let sites = report.sites.iter().filter(|site| site.layer == "heap");
             let is_there = |site: &&ReportedSite| {
@@ -247,10 +252,10 @@ fn code_objects_that_take_each_others_place_are_told_apart() {
 /// A stack is sent once, here by the first worker; later workers have the same one.
 #[test]
 fn workers_of_a_running_master_have_the_stacks_of_those_before() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(&mut targets::python("python/prefork.py"));
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &["--no-fold"]);
+    let record = Record::attach(&fixture, target.pid(), &["--no-fold"]);
     let workers = (1..=4).map(|number| {
         target.send("x");
         let start = format!("ended {number} ");
@@ -278,7 +283,14 @@ enum Usr {
 }
 
 /// Attaches to `python` where the host's paths and process ids do not apply: in the folder `inside` of another root.
-fn in_root(bench: &Bench, root: &Path, usr: Usr, inside: &Path, python: &Path, modules: &[&str]) {
+fn in_root(
+    fixture: &Fixture,
+    root: &Path,
+    usr: Usr,
+    inside: &Path,
+    python: &Path,
+    modules: &[&str],
+) {
     let outside = root.join(inside.strip_prefix("/").expect("an absolute path"));
     let copy = |from: &Path, name: &str| {
         fs::copy(from, outside.join(name)).expect("a copy");
@@ -325,7 +337,7 @@ fn in_root(bench: &Bench, root: &Path, usr: Usr, inside: &Path, python: &Path, m
     let truth = outside.join("truth");
     // Of its namespace, it is the first process.
     let go = go_beside(&truth);
-    let report = attached(bench, target, pid, |_| go(1));
+    let report = attached(fixture, target, pid, |_| go(1));
     expect_every_stack(&report);
     let mut chains = python::read(&truth);
     for chain in &mut chains {
@@ -338,8 +350,8 @@ fn in_root(bench: &Bench, root: &Path, usr: Usr, inside: &Path, python: &Path, m
 /// The interpreter is at a path that only it knows.
 #[test]
 fn in_other_namespaces() {
-    let bench = Bench::new();
-    let root = bench.path("root");
+    let fixture = Fixture::new();
+    let root = fixture.path("root");
     for folder in ["usr", "proc", "tmp", "only-here"] {
         fs::create_dir_all(root.join(folder)).expect("a folder");
     }
@@ -349,7 +361,7 @@ fn in_other_namespaces() {
     let inside = Path::new("/only-here");
     let python = inside.join("python");
     fs::copy(distributions(), root.join("only-here/python")).expect("a copy");
-    in_root(&bench, &root, Usr::Hosts, inside, &python, &BARE);
+    in_root(&fixture, &root, Usr::Hosts, inside, &python, &BARE);
 }
 
 /// Each interpreter of the Debian roots in `MEMTRACE_ROOTS` (`cargo xtask test-pythons` makes
@@ -374,7 +386,7 @@ fn in_other_roots() {
             let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
             let name = folder.path().file_name().expect("a name");
             let inside = Path::new("/tmp").join(name);
-            in_root(&Bench::new(), &root, Usr::Own, &inside, &python, &ALONE);
+            in_root(&Fixture::new(), &root, Usr::Own, &inside, &python, &ALONE);
             seen += 1;
         }
         assert!(seen > 0, "no interpreter in {}", root.display());

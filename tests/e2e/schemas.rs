@@ -1,7 +1,7 @@
 //! What the commands print as JSON is as `docs/schemas/memtrace.json` describes it, for recordings made here.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{Record, command, memtrace},
     running::Running,
     targets,
@@ -32,12 +32,12 @@ fn printed(arguments: &[&str]) -> String {
 
 #[test]
 fn every_command_prints_what_the_schema_says() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let library = targets::library("constructor.c");
     let program = targets::program("exact.c");
     let target = [program.as_path(), "run".as_ref(), &truth, &library];
-    let record = Record::launch(&bench, &["--imports"], target);
+    let record = Record::launch(&fixture, &["--imports"], target);
     let file = record.file.clone();
     record.finish(7);
     let name = file.to_str().expect("a path of ASCII");
@@ -74,8 +74,8 @@ fn every_command_prints_what_the_schema_says() {
 
 #[test]
 fn a_run_and_a_search_for_holders_too() {
-    let bench = Bench::new();
-    let result = bench.path("result.json");
+    let fixture = Fixture::new();
+    let result = fixture.path("result.json");
     let mut run = command(["run", "--fail-on", "leak", "--fail-on", "live=1", "--json"]);
     let run = Running::start(run.arg(&result).args(["--", "true"]));
     run.wait().expect_code(0);

@@ -2,7 +2,7 @@
 
 use memtrace_common::{loss::Reason, unwind::End};
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::Record,
     report::{Frame, Report},
     running::Running,
@@ -28,11 +28,11 @@ const GAPS: [Gap; 1] = [
 
 /// A launched target reports its stacks as it saw them itself.
 fn true_stacks(program: PathBuf, library: Option<PathBuf>) {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let command = [Some(program), Some(truth.clone()), library];
     let command: Vec<OsString> = command.into_iter().flatten().map(Into::into).collect();
-    let report = Record::launch(&bench, &[], command).finish(7);
+    let report = Record::launch(&fixture, &[], command).finish(7);
     let truth = stacks::read(&truth);
     expect_every_stack(&report);
     stacks::expect_same(&report, &truth, &GAPS);
@@ -130,8 +130,8 @@ fn out_of_an_allocator_and_inside_it() {
 /// Mappings made before tracing began are known as well.
 #[test]
 fn attached() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let [program, plugin] = stack_builds::dynamic(Build {
         compiler: "gcc",
         flags: &["-O2", "-fomit-frame-pointer"],
@@ -140,7 +140,7 @@ fn attached() {
     command.arg(&truth).arg(plugin).arg("hold");
     let mut target = Running::start(&mut command);
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     target.send("!");
     target.await_stdout("done");
     let report = record.stop();
@@ -157,7 +157,7 @@ const OWN: [(&str, u64); 3] = [("one_", 1111), ("two_", 2222), ("noise_", 3333)]
 
 /// Two libraries that replace one another at one address, in this many processes.
 fn replaced(how: &str, processes: u64) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let [one, two] = stack_builds::twins();
     let command: [OsString; 4] = [
         stack_builds::turns().into(),
@@ -165,7 +165,7 @@ fn replaced(how: &str, processes: u64) {
         one.clone().into(),
         two.clone().into(),
     ];
-    let report = Record::launch(&bench, &[], command).finish(7);
+    let report = Record::launch(&fixture, &[], command).finish(7);
     expect_every_stack(&report);
 
     let mut complete = [0; OWN.len()];
@@ -241,17 +241,17 @@ fn libraries_that_replace_one_another_in_forked_children() {
 /// The recording alone is enough: nothing else of the machine is there.
 #[test]
 fn names_lines_and_inlined_calls_without_the_binaries() {
-    let bench = Bench::new();
-    let truth = bench.path("truth");
+    let fixture = Fixture::new();
+    let truth = fixture.path("truth");
     let [program, plugin] = stack_builds::dynamic(Build {
         compiler: "gcc",
         flags: &["-O2", "-fno-omit-frame-pointer"],
     });
-    let record = Record::launch(&bench, &[], [&program, &truth, &plugin]);
+    let record = Record::launch(&fixture, &[], [&program, &truth, &plugin]);
     let recording = record.file.clone();
     let here = record.finish(7);
 
-    let root = Root::with_memtrace_in(bench.path("root"));
+    let root = Root::with_memtrace_in(fixture.path("root"));
     fs::copy(&recording, root.path.join("recording")).expect("a copy of the recording");
     let gone = program.strip_prefix("/").expect("an absolute path");
     assert!(!root.path.join(gone).exists());

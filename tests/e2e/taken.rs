@@ -2,7 +2,7 @@
 
 use memtrace_common::loss::Reason;
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{command, report},
     report::Report,
     running::Running,
@@ -12,8 +12,8 @@ use memtrace_tests::{
 use std::{path::Path, process::Command};
 
 /// Blocks by malloc, those of them that stay, and blocks by calloc; and the messages of memtrace.
-fn recorded(bench: &Bench, program: &Path, options: &[&str]) -> ([u64; 3], Report, String) {
-    let file = bench.path("taken.mtr");
+fn recorded(fixture: &Fixture, program: &Path, options: &[&str]) -> ([u64; 3], Report, String) {
+    let file = fixture.path("taken.mtr");
     let mut memtrace = command(["record", "--force", "-o"]);
     memtrace.arg(&file).args(options).arg("--").arg(program);
     let finished = Running::start(&mut memtrace).wait().expect_code(0);
@@ -70,11 +70,11 @@ const EXACT: [u64; 3] = [500, 300, 300];
 /// As bcc's tools do: the semaphore is a random number, in no memory.
 #[test]
 fn functions_that_another_tracer_probes_are_counted() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let program = targets::static_program("taken.c");
     let other = OtherTracer::start(&program, "0x7fa4c0de");
     for options in [&[][..], &["--one-by-one"]] {
-        let (counts, report, stderr) = recorded(&bench, &program, options);
+        let (counts, report, stderr) = recorded(&fixture, &program, options);
         assert_eq!(counts, EXACT, "{stderr}");
         report.expect_followed();
         assert!(other.line(&stderr).contains("all the same"), "{stderr}");
@@ -85,15 +85,15 @@ fn functions_that_another_tracer_probes_are_counted() {
 /// The kernel would change the program's memory at a semaphore that is within its file.
 #[test]
 fn functions_that_another_tracer_keeps_are_left_out() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let program = targets::static_program("taken.c");
     let other = OtherTracer::start(&program, "0x1000");
-    let (counts, report, stderr) = recorded(&bench, &program, &[]);
+    let (counts, report, stderr) = recorded(&fixture, &program, &[]);
     assert_eq!(counts, [0, 0, 0], "{stderr}");
     assert_eq!(report.loss(Reason::AttachFailed), 2, "{stderr}");
     assert!(other.line(&stderr).contains("NOT recorded"), "{stderr}");
     other.end();
-    let (counts, report, stderr) = recorded(&bench, &program, &[]);
+    let (counts, report, stderr) = recorded(&fixture, &program, &[]);
     assert_eq!(counts, EXACT, "{stderr}");
     report.expect_followed();
 }

@@ -2,7 +2,7 @@
 //! for.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     export::{self, Export},
     record::{self, BEGUN, Record},
     running::{Finished, Running},
@@ -34,10 +34,10 @@ struct Packages {
 }
 
 impl Packages {
-    fn new(bench: &Bench) -> Self {
+    fn new(fixture: &Fixture) -> Self {
         let of = Self {
-            folder: bench.path("packages"),
-            secret: bench.path("secret"),
+            folder: fixture.path("packages"),
+            secret: fixture.path("secret"),
         };
         fs::create_dir(&of.folder).expect("a folder");
         fs::write(&of.secret, SECRET).expect("a file");
@@ -74,8 +74,8 @@ fn fact<'a>(facts: &'a Export, process: &Running, package: &str) -> &'a str {
 }
 
 /// A recording of a process for a second.
-fn recorded(bench: &Bench, process: &Running) -> PathBuf {
-    let record = Record::attach(bench, process.pid(), &["-d", "1s"]);
+fn recorded(fixture: &Fixture, process: &Running) -> PathBuf {
+    let record = Record::attach(fixture, process.pid(), &["-d", "1s"]);
     record.running.wait().expect_code(0);
     record.file
 }
@@ -89,10 +89,10 @@ fn contains(file: &Path, text: &str) -> bool {
 
 #[test]
 fn files_of_others_are_not_read_for_a_tenant() {
-    let bench = Bench::new();
-    let packages = Packages::new(&bench);
+    let fixture = Fixture::new();
+    let packages = Packages::new(&fixture);
     let secret = &packages.secret;
-    let private = bench.path("private");
+    let private = fixture.path("private");
     fs::create_dir(&private).expect("a folder");
     fs::write(private.join("INSTALLER"), SECRET).expect("a file");
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("own folder");
@@ -109,7 +109,7 @@ fn files_of_others_are_not_read_for_a_tenant() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
 
     let mut python = packages.python("");
-    let file = recorded(&bench, &python);
+    let file = recorded(&fixture, &python);
     let facts = export::read(&file);
     assert_eq!(fact(&facts, &python, "good"), "1.0; installer pip");
     for package in ["link", "hard", "magic", "kernel", "folder", "fifo"] {
@@ -124,8 +124,8 @@ fn files_of_others_are_not_read_for_a_tenant() {
 
 #[test]
 fn a_lease_is_not_waited_for() {
-    let bench = Bench::new();
-    let packages = Packages::new(&bench);
+    let fixture = Fixture::new();
+    let packages = Packages::new(&fixture);
     let leased = packages.installer("leased");
     fs::write(&leased, "pip").expect("a file");
     chown(&leased, Some(TENANT), Some(TENANT)).expect("root may");
@@ -135,7 +135,7 @@ fn a_lease_is_not_waited_for() {
         leased.display()
     );
     let python = packages.python(&code);
-    let facts = export::read(&recorded(&bench, &python));
+    let facts = export::read(&recorded(&fixture, &python));
     // Whoever waits until the kernel breaks the lease reads the file.
     assert_eq!(fact(&facts, &python, "leased"), "1.0");
 }
@@ -147,8 +147,8 @@ struct Unanswering {
 }
 
 impl Unanswering {
-    fn new(bench: &Bench, options: &[&str]) -> Self {
-        let folder = bench.path("mounted");
+    fn new(fixture: &Fixture, options: &[&str]) -> Self {
+        let folder = fixture.path("mounted");
         fs::create_dir(&folder).expect("a folder");
         let mut server = Command::new(targets::program("unanswering.c"));
         server.arg(&folder).arg(TENANT.to_string()).args(options);
@@ -170,12 +170,12 @@ impl Drop for Unanswering {
 }
 
 /// Reading memory may mean reading a file. Attaches to a program that maps one that cannot be read.
-fn mapped(bench: &Bench, file: &Path, options: &[&str]) -> (Running, Record) {
+fn mapped(fixture: &Fixture, file: &Path, options: &[&str]) -> (Running, Record) {
     let mut command = Command::new(targets::program("mapped.c"));
     command.arg(file).args(options).uid(TENANT).gid(TENANT);
     let target = Running::start(&mut command);
     target.await_stdout("ready");
-    let record = Record::attach(bench, target.pid(), &["-d", "4s"]);
+    let record = Record::attach(fixture, target.pid(), &["-d", "4s"]);
     (target, record)
 }
 
@@ -192,9 +192,9 @@ fn is_recorded(mut target: Running, record: Record) -> PathBuf {
 
 #[test]
 fn a_mapped_file_that_cannot_be_read_is_not_waited_for() {
-    let bench = Bench::new();
-    let mounted = Unanswering::new(&bench, &["reads"]);
-    let (target, record) = mapped(&bench, &mounted.folder.join("x"), &[]);
+    let fixture = Fixture::new();
+    let mounted = Unanswering::new(&fixture, &["reads"]);
+    let (target, record) = mapped(&fixture, &mounted.folder.join("x"), &[]);
     let file = is_recorded(target, record);
     // Whoever kept the blocks was found all the same.
     let found = record::memtrace(["report".as_ref(), file.as_os_str()]).expect_code(0);
@@ -203,9 +203,9 @@ fn a_mapped_file_that_cannot_be_read_is_not_waited_for() {
 
 #[test]
 fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
-    let bench = Bench::new();
-    let mounted = Unanswering::new(&bench, &["reads"]);
-    let (target, record) = mapped(&bench, &mounted.folder.join("x"), &["list"]);
+    let fixture = Fixture::new();
+    let mounted = Unanswering::new(&fixture, &["reads"]);
+    let (target, record) = mapped(&fixture, &mounted.folder.join("x"), &["list"]);
     mounted.server.await_stdout("asked");
     is_recorded(target, record);
 }
@@ -213,8 +213,8 @@ fn a_list_of_libraries_in_a_file_that_cannot_be_read_is_not_waited_for() {
 /// The kernel reads the layers of an overlay with the rights of the user who mounted it.
 #[test]
 fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
-    let bench = Bench::new();
-    let [layer, overlay] = ["layer", "overlay"].map(|name| bench.path(name));
+    let fixture = Fixture::new();
+    let [layer, overlay] = ["layer", "overlay"].map(|name| fixture.path(name));
     for folder in [&layer, &overlay] {
         fs::create_dir(folder).expect("a folder");
     }
@@ -228,7 +228,7 @@ fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
     command.arg(file.join("x")).arg("list");
     let target = Running::start(&mut command);
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &["-d", "4s"]);
+    let record = Record::attach(&fixture, target.pid(), &["-d", "4s"]);
     is_recorded(target, record);
     server.signal(libc::SIGKILL);
     server.wait();
@@ -236,14 +236,14 @@ fn a_users_overlay_of_a_file_system_that_cannot_be_read_is_not_waited_for() {
 
 #[test]
 fn mappings_of_any_size_do_not_take_the_memory_of_memtrace() {
-    let bench = Bench::new();
-    let folder = bench.path("folder");
+    let fixture = Fixture::new();
+    let folder = fixture.path("folder");
     fs::create_dir(&folder).expect("a folder");
     let mut command = Command::new(targets::program("many_paths.c"));
     let target = Running::start(command.arg(&folder));
     target.await_stdout("ready");
     let pid = target.pid().to_string();
-    let output = bench.path("x.mtr");
+    let output = fixture.path("x.mtr");
     let output = output.to_str().expect("ASCII");
     for arguments in [
         &["record", "-d", "1s", "-o", output, "-p", &pid][..],
@@ -260,11 +260,11 @@ fn mappings_of_any_size_do_not_take_the_memory_of_memtrace() {
 /// PTRACE_SEIZE waits for the end of an execve.
 #[test]
 fn a_program_whose_execve_does_not_end_is_not_waited_for() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut tracer = Command::new(targets::program("executing.c"));
     let tracer = Running::start(tracer.uid(TENANT).gid(TENANT));
     let pid: u32 = tracer.await_stdout("").trim().parse().expect("a pid");
-    let record = Record::attach(&bench, pid, &["-d", "1s"]);
+    let record = Record::attach(&fixture, pid, &["-d", "1s"]);
     let finished = record.running.wait().expect_code(0);
     let reason = "its execve does not end";
     assert!(finished.stderr.contains(reason), "{finished:#?}");
@@ -278,12 +278,12 @@ fn a_program_whose_execve_does_not_end_is_not_waited_for() {
 
 #[test]
 fn a_file_system_that_does_not_answer_is_not_waited_for() {
-    let bench = Bench::new();
-    let packages = Packages::new(&bench);
-    let mounted = Unanswering::new(&bench, &[]);
+    let fixture = Fixture::new();
+    let packages = Packages::new(&fixture);
+    let mounted = Unanswering::new(&fixture, &[]);
     symlink(mounted.folder.join("x"), packages.installer("slow")).expect("a link");
     let mut python = packages.python("");
-    let file = recorded(&bench, &python);
+    let file = recorded(&fixture, &python);
     mounted.server.await_stdout("asked");
     let facts = export::read(&file);
     assert_eq!(fact(&facts, &python, "slow"), "1.0");
@@ -292,8 +292,8 @@ fn a_file_system_that_does_not_answer_is_not_waited_for() {
 
 #[test]
 fn root_caches_nothing_in_a_tenants_home() {
-    let bench = Bench::new();
-    let (home, of_root) = (bench.path("home"), bench.path("root"));
+    let fixture = Fixture::new();
+    let (home, of_root) = (fixture.path("home"), fixture.path("root"));
     for folder in [&home, &of_root, &home.join(".cache")] {
         fs::create_dir(folder).expect("a folder");
     }
@@ -303,7 +303,7 @@ fn root_caches_nothing_in_a_tenants_home() {
     }
     let mut command = record::command(["record", "-f", "-o"]);
     command
-        .arg(bench.path("x.mtr"))
+        .arg(fixture.path("x.mtr"))
         .args(["--", "/bin/true"])
         .env("HOME", &home);
     for name in ["SUDO_UID", "SUDO_GID", "XDG_CACHE_HOME"] {
@@ -349,13 +349,13 @@ fn with(program: &Path, capabilities: &[&str], arguments: &[&str]) -> Command {
 
 #[test]
 fn the_named_capabilities_are_enough_and_a_missing_one_is_named() {
-    let bench = Bench::new();
-    let program = bench.path("memtrace");
+    let fixture = Fixture::new();
+    let program = fixture.path("memtrace");
     fs::copy(targets::memtrace(), &program).expect("room for a copy");
-    let own = bench.path("own");
+    let own = fixture.path("own");
     fs::create_dir(&own).expect("a folder");
     chown(&own, Some(OTHER), Some(OTHER)).expect("root may");
-    let packages = Packages::new(&bench);
+    let packages = Packages::new(&fixture);
     fs::write(packages.installer("good"), "pip").expect("a file");
     let python = packages.python("");
     let pid = python.pid().to_string();
@@ -397,13 +397,13 @@ const MISLEADING: &str = "=cmd\u{9b}31m\u{202e}x";
 
 #[test]
 fn no_name_of_a_tenants_is_a_formula_or_steers_a_terminal() {
-    let bench = Bench::new();
-    let program = bench.path(MISLEADING);
+    let fixture = Fixture::new();
+    let program = fixture.path(MISLEADING);
     fs::copy(targets::program("named.c"), &program).expect("room for a copy");
     let mut command = Command::new(&program);
     let mut target = Running::start(command.uid(TENANT).gid(TENANT));
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     target.send("1\n");
     target.await_stdout("allocated");
     let file = record.file.clone();

@@ -1,7 +1,7 @@
 //! Stacks of threads with different names are distinguished, even if their frames are equal.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     targets,
 };
@@ -24,7 +24,7 @@ struct Group {
 
 #[test]
 fn names_of_threads() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let program = targets::program("thread_names.c");
     // The longest name that the kernel keeps; two threads of one name; one that has none.
     let threads = [
@@ -40,8 +40,8 @@ fn names_of_threads() {
     }
     let main = "main thread";
     arguments.extend([main.to_owned(), 50.to_string()]);
-    let file = bench.path("launched.mtr");
-    let report = Record::launch(&bench, &[], &arguments).finish(5);
+    let file = fixture.path("launched.mtr");
+    let report = Record::launch(&fixture, &[], &arguments).finish(5);
 
     let mut truth: BTreeMap<Option<&str>, u64> = BTreeMap::new();
     for (name, blocks) in threads.into_iter().chain([(main, 50)]) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test code: a panic is how a test fails")]
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     kernel::{self, patched_bytes},
     record::{command, memtrace},
     running::Running,
@@ -36,10 +36,10 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(bench: &Bench) -> Self {
+    fn new(fixture: &Fixture) -> Self {
         let target = Running::start(&mut Command::new(targets::program("leaking.c")));
         target.await_stdout("ready");
-        let temporary = bench.path("temporary");
+        let temporary = fixture.path("temporary");
         fs::create_dir_all(&temporary).unwrap();
         let mut shell = terminal::shell();
         shell.env("TMPDIR", &temporary).env_remove("NO_COLOR");
@@ -180,8 +180,8 @@ fn coloured(screen: &vt100::Screen) -> usize {
 
 #[test]
 fn the_leaking_line_is_on_the_first_screen_and_q_leaves_everything_as_it_was() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
     watched.begin("");
     let screen = watched.await_screen(LEAK);
     let parser = watched.screen();
@@ -217,8 +217,8 @@ fn the_leaking_line_is_on_the_first_screen_and_q_leaves_everything_as_it_was() {
 
 #[test]
 fn every_way_out_leaves_everything_as_it_was() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
     for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGINT] {
         watched.begin("");
         watched.await_screen(LEAK);
@@ -256,8 +256,8 @@ fn every_way_out_leaves_everything_as_it_was() {
 
 #[test]
 fn ctrl_z_gives_the_terminal_back_until_the_job_goes_on() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
     watched.shell.run("set -m");
     watched.begin("");
     watched.await_screen(LEAK);
@@ -275,8 +275,8 @@ fn ctrl_z_gives_the_terminal_back_until_the_job_goes_on() {
 
 #[test]
 fn a_closed_terminal_and_a_kill_end_the_recorder() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
     watched.begin("");
     watched.await_screen(LEAK);
     watched.signal(libc::SIGKILL);
@@ -298,7 +298,7 @@ fn a_closed_terminal_and_a_kill_end_the_recorder() {
     for before in ["", "setsid --wait "] {
         let mut watched = Watched {
             target,
-            ..Watched::new(&bench)
+            ..Watched::new(&fixture)
         };
         let top = targets::memtrace().display();
         watched.shell.send(&format!("{before}{top} top -p {pid}\n"));
@@ -315,9 +315,9 @@ fn a_closed_terminal_and_a_kill_end_the_recorder() {
 
 #[test]
 fn a_recording_that_is_kept_can_be_read_meanwhile_and_later() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
-    let file = bench.path("kept.mtr");
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
+    let file = fixture.path("kept.mtr");
     watched.begin(&format!("-o {}", file.display()));
     watched.await_screen(LEAK);
     let report = memtrace(["report".as_ref(), file.as_os_str()]);
@@ -345,7 +345,7 @@ fn a_recording_that_is_kept_can_be_read_meanwhile_and_later() {
     }
 
     // A recording that is about to be overwritten is not shown.
-    let other = bench.path("other.mtr");
+    let other = fixture.path("other.mtr");
     let options = ["record", "-o"].map(OsStr::new);
     let program = ["--", "true"].map(OsStr::new);
     let arguments = options.into_iter().chain([other.as_os_str()]);
@@ -358,8 +358,8 @@ fn a_recording_that_is_kept_can_be_read_meanwhile_and_later() {
 
 #[test]
 fn without_a_terminal_a_process_or_a_recording_there_is_one_clear_line() {
-    let bench = Bench::new();
-    let mut watched = Watched::new(&bench);
+    let fixture = Fixture::new();
+    let mut watched = Watched::new(&fixture);
     let finished = memtrace(["top", "-p", "1"]).expect_code(2);
     assert!(
         finished.stderr.contains("`memtrace top` needs a terminal"),
@@ -370,7 +370,7 @@ fn without_a_terminal_a_process_or_a_recording_there_is_one_clear_line() {
     terminal.await_text("the terminal type is `dumb`");
     assert_eq!(terminal.end().code(), Some(2));
 
-    let other = bench.path("other.mtr");
+    let other = fixture.path("other.mtr");
     fs::write(&other, "no recording").unwrap();
     let other = other.display();
     for (arguments, message) in [

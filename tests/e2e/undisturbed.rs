@@ -2,7 +2,7 @@
 //! `targets/undisturbed/`; the table has its output.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     descendants::Descendants,
     record::{Record, command, report},
     running::Running,
@@ -131,8 +131,8 @@ fn jobs(shell: &mut Terminal) -> String {
 
 /// Such a shell, traced or not, in a folder with a fifo.
 #[track_caller]
-fn interactive(bench: &Bench, command: &mut Command) -> Terminal {
-    let mut shell = Terminal::start(command.current_dir(bench.folder()));
+fn interactive(fixture: &Fixture, command: &mut Command) -> Terminal {
+    let mut shell = Terminal::start(command.current_dir(fixture.folder()));
     shell.await_prompt();
     shell
 }
@@ -145,12 +145,12 @@ fn end(mut shell: Terminal) {
 
 /// The untraced output of [`jobs`].
 #[track_caller]
-fn untraced_jobs(bench: &Bench) -> String {
+fn untraced_jobs(fixture: &Fixture) -> String {
     let mut mkfifo = Command::new("mkfifo");
-    Running::start(mkfifo.arg(bench.path("gate")))
+    Running::start(mkfifo.arg(fixture.path("gate")))
         .wait()
         .expect_code(0);
-    let mut shell = interactive(bench, &mut terminal::shell());
+    let mut shell = interactive(fixture, &mut terminal::shell());
     let untraced = jobs(&mut shell);
     for line in [
         "[1]+  Stopped                 cat\n",
@@ -167,11 +167,11 @@ fn untraced_jobs(bench: &Bench) -> String {
 
 #[test]
 fn interactive_shell_attached_to() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let descendants = Descendants::new();
-    let untraced = untraced_jobs(&bench);
-    let mut shell = interactive(&bench, &mut terminal::shell());
-    let record = Record::attach(&bench, shell.pid(), &[]);
+    let untraced = untraced_jobs(&fixture);
+    let mut shell = interactive(&fixture, &mut terminal::shell());
+    let record = Record::attach(&fixture, shell.pid(), &[]);
     assert_eq!(jobs(&mut shell), untraced);
     end(shell);
     record.finish(0).expect_followed();
@@ -180,15 +180,15 @@ fn interactive_shell_attached_to() {
 
 #[test]
 fn interactive_shell_launched() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let descendants = Descendants::new();
-    let untraced = untraced_jobs(&bench);
-    let file = bench.path("launched.mtr");
+    let untraced = untraced_jobs(&fixture);
+    let file = fixture.path("launched.mtr");
     let mut memtrace = command(["record", "-o"]);
     memtrace.arg(&file).arg("--");
     let shell = terminal::shell();
     memtrace.arg(shell.get_program()).args(shell.get_args());
-    let mut shell = interactive(&bench, &mut memtrace);
+    let mut shell = interactive(&fixture, &mut memtrace);
     assert_eq!(jobs(&mut shell), untraced);
     end(shell);
     report(&file).expect_followed();
@@ -198,9 +198,9 @@ fn interactive_shell_launched() {
 /// Its blocks are counted, also after LeakSanitizer has taken the threads over.
 #[test]
 fn leak_checked() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let checked = targets::leak_checked("undisturbed/sanitized.c");
-    let file = bench.path("checked.mtr");
+    let file = fixture.path("checked.mtr");
     let mut memtrace = command(["record", "-o"]);
     memtrace.arg(&file).arg("--").arg(checked).arg("3");
     let finished = Running::start(&mut memtrace).wait().expect_code(23);

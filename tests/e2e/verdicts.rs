@@ -2,7 +2,7 @@
 //! of each kind.
 
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     running::Running,
     targets,
@@ -146,11 +146,11 @@ fn command(scenario: &str, seconds: &str) -> Vec<PathBuf> {
 
 /// Records a scenario for a while and judges it.
 #[track_caller]
-fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
+fn judged(fixture: &Fixture, scenario: &str, options: &[&str]) -> Diagnosis {
     // The recording ends before the program does.
     let target = command(scenario, "6");
     let recording = ["--interval", "50ms", "-d", SECONDS];
-    let record = Record::launch(bench, &recording, target);
+    let record = Record::launch(fixture, &recording, target);
     let file = record.file.clone();
     record.finish(0);
     diagnosed(&file, options)
@@ -158,9 +158,9 @@ fn judged(bench: &Bench, scenario: &str, options: &[&str]) -> Diagnosis {
 
 /// The same with the default interval.
 #[track_caller]
-fn judged_by_default(bench: &Bench, scenario: &str) -> Diagnosis {
+fn judged_by_default(fixture: &Fixture, scenario: &str) -> Diagnosis {
     let target = command(scenario, "16");
-    let record = Record::launch(bench, &["-d", BY_DEFAULT], target);
+    let record = Record::launch(fixture, &["-d", BY_DEFAULT], target);
     let file = record.file.clone();
     record.finish(0);
     diagnosed(&file, &[])
@@ -175,16 +175,16 @@ fn diagnosed(file: &Path, options: &[&str]) -> Diagnosis {
 
 #[test]
 fn a_leak_is_reported_with_its_function_and_can_be_suppressed() {
-    let bench = Bench::shared();
-    let found = judged(&bench, "leak-malloc", &[]);
+    let fixture = Fixture::shared();
+    let found = judged(&fixture, "leak-malloc", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_heap"), "{found:#?}");
     assert!(found.suppressed.is_empty());
 
-    let file = bench.path("suppressions");
+    let file = fixture.path("suppressions");
     std::fs::write(&file, "# known\nleak:grow_heap\n").expect("the folder is writable");
     let options = ["--suppressions", file.to_str().expect("UTF-8")];
-    let suppressed = judged(&bench, "leak-malloc", &options);
+    let suppressed = judged(&fixture, "leak-malloc", &options);
     suppressed.expect("leak");
     assert!(suppressed.blamed("leak").is_empty(), "{suppressed:#?}");
     assert_eq!(suppressed.suppressed.len(), 1);
@@ -192,15 +192,15 @@ fn a_leak_is_reported_with_its_function_and_can_be_suppressed() {
 
 #[test]
 fn a_python_list_that_grows_is_a_leak_of_its_line() {
-    let found = judged(&Bench::shared(), "py-leak-list", &[]);
+    let found = judged(&Fixture::shared(), "py-leak-list", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
 }
 
 #[test]
 fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
-    let bench = Bench::shared();
-    let found = judged(&bench, "py-leak-service", &[]);
+    let fixture = Fixture::shared();
+    let found = judged(&fixture, "py-leak-service", &[]);
     found.expect("leak");
     let blamed = found.blamed("leak");
     assert!(blamed.contains(&"Service.grow_answer"), "{found:#?}");
@@ -229,28 +229,28 @@ fn the_line_that_keeps_is_named_beside_the_one_that_allocates() {
         assert_eq!(of.line, line);
     }
     assert!(!kept.is_empty(), "{found:#?}");
-    judged(&bench, "py-service", &[]).expect("none");
+    judged(&fixture, "py-service", &[]).expect("none");
 }
 
 #[test]
 fn small_blocks_that_hold_much_open_are_a_leak_not_retention() {
-    let bench = Bench::shared();
-    let found = judged(&bench, "leak-shrunk", &[]);
+    let fixture = Fixture::shared();
+    let found = judged(&fixture, "leak-shrunk", &[]);
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_shrunk"), "{found:#?}");
-    judged(&bench, "shrunk", &[]).expect("none");
+    judged(&fixture, "shrunk", &[]).expect("none");
 }
 
 #[test]
 fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
-    let bench = Bench::shared();
-    let found = judged_by_default(&bench, "py-leak-list");
+    let fixture = Fixture::shared();
+    let found = judged_by_default(&fixture, "py-leak-list");
     found.expect("leak");
     assert!(found.blamed("leak").contains(&"grow_list"), "{found:#?}");
 
     let target = command("leak-malloc", "60");
     let target = Running::start(Command::new(&target[0]).args(&target[1..]));
-    let record = Record::attach(&bench, target.pid(), &["-d", BY_DEFAULT]);
+    let record = Record::attach(&fixture, target.pid(), &["-d", BY_DEFAULT]);
     let file = record.file.clone();
     record.running.wait().expect_code(0);
     let found = diagnosed(&file, &[]);
@@ -260,39 +260,39 @@ fn fifteen_seconds_with_default_options_are_enough_for_a_leak() {
 
 #[test]
 fn a_slowly_filling_cache_is_not_a_leak_with_default_options() {
-    let found = judged_by_default(&Bench::shared(), "py-cache-functools");
+    let found = judged_by_default(&Fixture::shared(), "py-cache-functools");
     found.expect("cache");
     assert!(found.blamed("leak").is_empty(), "{found:#?}");
 }
 
 #[test]
 fn a_full_cache_is_not_a_leak() {
-    judged(&Bench::shared(), "cache-lru", &[]).expect("cache");
+    judged(&Fixture::shared(), "cache-lru", &[]).expect("cache");
 }
 
 #[test]
 fn freed_memory_kept_by_the_allocator_is_retention() {
-    judged(&Bench::shared(), "arenas", &[]).expect("retention");
+    judged(&Fixture::shared(), "arenas", &[]).expect("retention");
 }
 
 #[test]
 fn huge_pages_around_little_data_are_reported() {
-    judged(&Bench::shared(), "thp", &[]).expect("thp");
+    judged(&Fixture::shared(), "thp", &[]).expect("thp");
 }
 
 #[test]
 fn a_load_that_comes_and_goes_is_not_growth() {
-    judged(&Bench::shared(), "sawtooth-mapped", &[]).expect("none");
+    judged(&Fixture::shared(), "sawtooth-mapped", &[]).expect("none");
 }
 
 #[test]
 fn descriptors_that_pile_up_are_reported() {
-    judged(&Bench::shared(), "leak-fd", &[]).expect("fd-leak");
+    judged(&Fixture::shared(), "leak-fd", &[]).expect("fd-leak");
 }
 
 #[test]
 fn thread_churn_is_reported() {
-    judged(&Bench::shared(), "thread-churn", &[]).expect("thread-churn");
+    judged(&Fixture::shared(), "thread-churn", &[]).expect("thread-churn");
 }
 
 /// Starts a job whose main process prints which others it has started, and returns these.
@@ -310,9 +310,9 @@ fn started(scenario: &str, seconds: &str) -> (Running, Vec<u32>) {
 
 /// Attaches to the main process alone, for a while. Returns the messages of `record`.
 #[track_caller]
-fn attached(bench: &Bench, main: &Running, options: &[&str]) -> (PathBuf, String) {
+fn attached(fixture: &Fixture, main: &Running, options: &[&str]) -> (PathBuf, String) {
     let options = [&["--interval", "50ms", "-d", SECONDS], options].concat();
-    let record = Record::attach(bench, main.pid(), &options);
+    let record = Record::attach(fixture, main.pid(), &options);
     let file = record.file.clone();
     (file, record.running.wait().expect_code(0).stderr)
 }
@@ -335,9 +335,9 @@ fn listed(pids: &[u32]) -> String {
 
 #[test]
 fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let (main, mut workers) = started("py-leak-workers", "60");
-    let (file, said) = attached(&bench, &main, &[]);
+    let (file, said) = attached(&fixture, &main, &[]);
     assert!(!said.contains("not traced"), "{said}");
     let found = diagnosed(&file, &[]);
     found.expect("none");
@@ -370,10 +370,10 @@ fn workers_that_lived_before_are_traced_and_judged_as_one_job() {
 
 #[test]
 fn workers_that_are_left_out_are_named() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let (main, mut workers) = started("py-leak-workers", "60");
     workers.sort_unstable();
-    let (file, said) = attached(&bench, &main, &["--no-follow"]);
+    let (file, said) = attached(&fixture, &main, &["--no-follow"]);
     let line = format!("not traced: {}", listed(&workers));
     assert_eq!(said.matches(&line).count(), 2, "{said}");
     let found = diagnosed(&file, &[]);
@@ -390,9 +390,9 @@ fn workers_that_are_left_out_are_named() {
 
 #[test]
 fn workers_that_keep_nothing_are_not_a_finding() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let (main, workers) = started("py-workers", "60");
-    let (file, _) = attached(&bench, &main, &[]);
+    let (file, _) = attached(&fixture, &main, &[]);
     let found = diagnosed(&file, &[]);
     let processes = found.verdicts.iter().filter(|of| of.scope == "process");
     let classes: Vec<&str> = processes.map(|of| of.class.as_str()).collect();
@@ -402,9 +402,9 @@ fn workers_that_keep_nothing_are_not_a_finding() {
 
 #[test]
 fn pages_copied_by_an_older_child_are_reported() {
-    let bench = Bench::shared();
+    let fixture = Fixture::shared();
     let (main, children) = started("py-copy-on-write", "8");
-    let (file, _) = attached(&bench, &main, &[]);
+    let (file, _) = attached(&fixture, &main, &[]);
     let found = diagnosed(&file, &[]);
     found.expect("none");
     let child = found.verdicts.iter().find(|of| of.tgid == children[0]);

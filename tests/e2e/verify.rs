@@ -1,20 +1,20 @@
 //! memtrace's checks of itself while it records.
 
-use memtrace_tests::{Bench, record, running::Running, targets};
+use memtrace_tests::{Fixture, record, running::Running, targets};
 use serde_json::Value;
 use std::{ffi::OsStr, process::Command};
 
 /// Records a target with many functions, threads and children; returns the [`reported`] values.
 fn checked(options: &[&str], key: &str) -> Value {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut command = record::command(["record", "-f", "-o"]);
     command
-        .arg(bench.path("verify.mtr"))
+        .arg(fixture.path("verify.mtr"))
         .args(options)
         .arg("--")
         .arg(targets::program("exact.c"))
         .arg("run")
-        .arg(bench.path("truth"))
+        .arg(fixture.path("truth"))
         .arg(targets::library("constructor.c"));
     findings(&mut command, key, 7)
 }
@@ -37,10 +37,10 @@ fn another_unwinder_finds_the_same_stacks() {
 
 /// The findings while every Nth stack of a command is verified.
 fn verified(every: &str, arguments: &[&OsStr]) -> Value {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut command = record::command(["record", "-f", "--verify-stacks", every, "-o"]);
     command
-        .arg(bench.path("verify.mtr"))
+        .arg(fixture.path("verify.mtr"))
         .arg("--")
         .args(arguments);
     findings(&mut command, "verified: ", 0)

@@ -1,7 +1,7 @@
 //! Address space: the live mappings in the ledger equal the difference of /proc/PID/maps, for every way to map, cut,
 //! move and resize.
 
-use memtrace_tests::{Bench, record::Record, running::Running, targets};
+use memtrace_tests::{Fixture, record::Record, running::Running, targets};
 use serde::Deserialize;
 use std::process::Command;
 
@@ -15,10 +15,10 @@ struct Change {
 /// Attaches to a target that waits, lets it play a scenario of vm.c and
 /// compares. All that was mapped since belongs to the scenario's function.
 fn scenario(name: &str) {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let mut target = Running::start(Command::new(targets::program("vm.c")).arg(name));
     target.await_stdout("ready");
-    let record = Record::attach(&bench, target.pid(), &[]);
+    let record = Record::attach(&fixture, target.pid(), &[]);
     target.send("!");
     let said = target.await_stdout("{");
     let report = record.stop();

@@ -1,7 +1,7 @@
 //! Harness for the end-to-end tests: real processes, traced by the real
 //! program, with counts known to the byte.
 //!
-//! A test begins with [`Bench::new`], which holds the machine for it (or [`Bench::shared`]), and ends by comparing a
+//! A test begins with [`Fixture::new`], which holds the machine for it (or [`Fixture::shared`]), and ends by comparing a
 //! [`report::Report`] with the target's own output. Every wait has a deadline, nothing sleeps in the hope that something has happened
 //! meanwhile, and every process ends with the value that stands for it. A missing prerequisite (root, gcc, an
 //! allocator) fails a test with the command that helps; nothing is skipped.
@@ -11,11 +11,11 @@
     reason = "the whole crate is test code: a panic is how a test fails"
 )]
 
-mod bench;
 pub mod comparison;
 pub mod control_group;
 pub mod descendants;
 pub mod export;
+mod fixture;
 pub mod kernel;
 pub mod profiles;
 pub mod progress;
@@ -32,7 +32,7 @@ pub mod terminal;
 pub mod truth;
 pub mod undisturbed;
 
-pub use bench::Bench;
+pub use fixture::Fixture;
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Is a target that works on and on doing so? It counts its rounds in a shared file.
 
-use crate::{Bench, until};
+use crate::{Fixture, until};
 use std::{fs, path::PathBuf};
 
 /// The 16-byte file where a busy target counts its rounds.
@@ -9,8 +9,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(bench: &Bench) -> Self {
-        let path = bench.path("progress");
+    pub fn new(fixture: &Fixture) -> Self {
+        let path = fixture.path("progress");
         fs::write(&path, [0; 16]).unwrap();
         Self { path }
     }

@@ -1,7 +1,7 @@
 //! Running memtrace: `record` beside a target or around it, `report` after it.
 
 use crate::{
-    Bench,
+    Fixture,
     report::Report,
     running::{Finished, Running},
     targets,
@@ -57,8 +57,8 @@ pub struct Record {
 impl Record {
     /// Attaches to a process; returns once every probe is in place.
     #[track_caller]
-    pub fn attach(bench: &Bench, pid: u32, options: &[&str]) -> Self {
-        Self::attach_to(&[pid], bench.path("attached.mtr"), options)
+    pub fn attach(fixture: &Fixture, pid: u32, options: &[&str]) -> Self {
+        Self::attach_to(&[pid], fixture.path("attached.mtr"), options)
     }
 
     /// Attaches to processes, with a recording of its own.
@@ -77,11 +77,11 @@ impl Record {
     /// Launches a command.
     #[track_caller]
     pub fn launch<A: AsRef<OsStr>>(
-        bench: &Bench,
+        fixture: &Fixture,
         options: &[&str],
         target: impl IntoIterator<Item = A>,
     ) -> Self {
-        let file = bench.path("launched.mtr");
+        let file = fixture.path("launched.mtr");
         let mut command = command(["record", "-f", "-o"]);
         command.arg(&file).args(options).arg("--").args(target);
         Self {

@@ -1,6 +1,6 @@
 //! A storm of new processes (`targets/storm.c`), and how long each part of it was paused.
 
-use crate::{Bench, kernel::children, running::Running, targets, until};
+use crate::{Fixture, kernel::children, running::Running, targets, until};
 use std::{
     fs::{self, File, OpenOptions},
     os::unix::fs::FileExt,
@@ -29,8 +29,8 @@ struct Worker {
 }
 
 impl Storm {
-    pub fn new(bench: &Bench) -> Self {
-        let path = bench.path("storm");
+    pub fn new(fixture: &Fixture) -> Self {
+        let path = fixture.path("storm");
         fs::write(&path, [0; 4096]).unwrap();
         let shared = OpenOptions::new().read(true).write(true).open(&path);
         Self {

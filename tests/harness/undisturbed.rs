@@ -1,7 +1,7 @@
 //! Runs one program untraced and traced: its visible behaviour must be the same.
 
 use crate::{
-    Bench, deadline,
+    Fixture, deadline,
     descendants::Descendants,
     record::{BEGUN, command, report},
     running::{Finished, Running, shell_code},
@@ -52,9 +52,9 @@ impl Case<'_> {
     /// If a run differs, leaves a process behind or does not end in time.
     #[track_caller]
     pub fn run(&self, tracings: &[Tracing]) {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         let descendants = Descendants::new();
-        let run = Run::new(&bench, self, "untraced");
+        let run = Run::new(&fixture, self, "untraced");
         let start = Instant::now();
         let outcome = run.untraced();
         let limit = deadline() + start.elapsed() * SLOWER;
@@ -66,7 +66,7 @@ impl Case<'_> {
         );
         descendants.expect_none();
         for &tracing in tracings {
-            let run = Run::new(&bench, self, &format!("{tracing:?}"));
+            let run = Run::new(&fixture, self, &format!("{tracing:?}"));
             let (traced, said) = run.traced(tracing, limit);
             assert_eq!(traced, outcome, "{tracing:?}\n{said}");
             let report = report(&run.recording());
@@ -91,8 +91,8 @@ struct Run {
 
 impl Run {
     #[track_caller]
-    fn new(bench: &Bench, case: &Case, name: &str) -> Self {
-        let folder = bench.path(name);
+    fn new(fixture: &Fixture, case: &Case, name: &str) -> Self {
+        let folder = fixture.path(name);
         fs::create_dir(&folder).unwrap();
         let answer = folder.join("answer");
         let mut mkfifo = Command::new("mkfifo");

@@ -283,7 +283,7 @@ const ATTACKS: &[Row] = &[
         "the holder is killed in a storm of forks",
         "nobody stays stopped",
         "killed",
-        "the_holder_in_a_storm",
+        "the_pauser_in_a_storm",
     ),
     (
         "memtrace is stopped",

@@ -62,7 +62,7 @@ pub(crate) enum Term {
     /// The same, if the allocator did not always report it.
     KeptAsKnown(Cache),
     /// Free in the allocator, below live blocks of this site, so it cannot be given back.
-    HeldOpen(SiteKey),
+    Holes(SiteKey),
     /// Given back to the allocator and not to the kernel, or never handed out.
     Retained,
     Unattributed,
@@ -84,7 +84,7 @@ impl Term {
             Term::Kept(Cache(of)) | Term::KeptAsKnown(Cache(of)) => {
                 return format!("kept by {of}'s allocator").into();
             }
-            Term::HeldOpen(_) => "held open by surviving blocks",
+            Term::Holes(_) => "held open by surviving blocks",
             Term::Retained => "retained by the allocator",
             Term::Unattributed | Term::NotRequested => "unattributed",
         };
@@ -111,7 +111,7 @@ impl Term {
             Term::KeptAsKnown(_) => {
                 "estimated: the allocator did not report its total at every point"
             }
-            Term::HeldOpen(_) => {
+            Term::Holes(_) => {
                 "estimated: the site's share of the resident holes between live blocks"
             }
             Term::Retained => {
@@ -151,7 +151,7 @@ impl Account {
     /// Free in the allocator, whatever keeps it there.
     pub(crate) fn retained(&self) -> f64 {
         let rows = self.rows.iter();
-        rows.filter(|(term, _)| matches!(term, Term::HeldOpen(_) | Term::Retained))
+        rows.filter(|(term, _)| matches!(term, Term::Holes(_) | Term::Retained))
             .map(|(_, bytes)| bytes)
             .sum()
     }
@@ -283,10 +283,10 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
         (Term::Stacks, stacks),
     ];
     // Never more than was seen between blocks: the rest lies above the last block.
-    let held_open = retained.clamp(0.0, series.held_open);
+    let holes = retained.clamp(0.0, series.holes);
     let mut retained = Rest(retained);
     for (site, share) in holders(series) {
-        rows.push((Term::HeldOpen(site), retained.explain(share * held_open)));
+        rows.push((Term::Holes(site), retained.explain(share * holes)));
     }
     rows.push((Term::Retained, retained.0));
     rows.push((Term::Unattributed, rest.0));
@@ -302,10 +302,10 @@ const HOLDER: f64 = 0.1;
 
 /// The sites that hold the most open, and their shares of all that was seen to be.
 pub(crate) fn holders(series: &ProcessSeries) -> Vec<(SiteKey, f64)> {
-    let all = series.held_open.max(f64::MIN_POSITIVE);
+    let all = series.holes.max(f64::MIN_POSITIVE);
     let sites = series.sites.iter();
     let mut holders: Vec<(SiteKey, f64)> = sites
-        .map(|site| (site.key, site.held_open / all))
+        .map(|site| (site.key, site.holes / all))
         .filter(|(_, share)| *share >= HOLDER)
         .collect();
     holders.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -5,8 +5,8 @@ use crate::{
     event::{Device, Layer, OUT_OF_MEMORY, StackId},
     frames::{Frame, FrameKind},
     ledger::{
-        Births, Changes, DeviceTotals, Failure, FailureKey, HeldOpen, LayerTotals, ProcessId,
-        SiteKey, SiteTotals, Totals,
+        Births, Changes, DeviceTotals, Failure, FailureKey, Holes, LayerTotals, ProcessId, SiteKey,
+        SiteTotals, Totals,
     },
     recording::{
         Fact, Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
@@ -42,7 +42,7 @@ pub(super) struct Moment {
     /// then.
     pub(super) failures: Vec<(Layer, &'static str, u64, DeviceTotals)>,
     /// Memory that the blocks of sites hold open, MiB.
-    pub(super) held_open: Vec<(&'static str, f64)>,
+    pub(super) holes: Vec<(&'static str, f64)>,
     /// Holders of the blocks of sites, whose stacks are numbered in order of appearance.
     pub(super) holders: Vec<Holders>,
 }
@@ -236,14 +236,14 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 .iter()
                 .find(|(key, _)| names[key.stack.0 as usize - 1] == name)
         };
-        let held_open = moment.held_open.iter().filter_map(|(name, mib)| {
-            let held = HeldOpen {
+        let holes = moment.holes.iter().filter_map(|(name, mib)| {
+            let held = Holes {
                 bytes: (mib * MIB) as u64,
                 holes: 1,
             };
             Some((of_site(name)?.0, held))
         });
-        interval.held_open = vec![(row.id, held_open.collect())];
+        interval.holes = vec![(row.id, holes.collect())];
         interval.births = before
             .iter()
             .zip(&births)

@@ -34,7 +34,7 @@ use crate::{
         mappings::{self, Use},
     },
     hash::FastMap,
-    ledger::{HeldOpen, ProcessId, SiteKey},
+    ledger::{Holes, ProcessId, SiteKey},
     recording::{
         Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
@@ -86,8 +86,8 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
-    /// Held open by the blocks of all sites when the heap was last looked through, bytes.
-    pub held_open: f64,
+    /// AtChange open by the blocks of all sites when the heap was last looked through, bytes.
+    pub holes: f64,
 }
 
 impl ProcessSeries {
@@ -244,9 +244,9 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         if row.is_group() || is_child && row.ended_ns.is_some() && is_short() {
             courses.too_short += row.processes();
         } else {
-            let held_open = recording.held_open(row.id)?;
+            let holes = recording.holes(row.id)?;
             let started_ns = overview.meta.started_ns;
-            let mut building = Building::new(row, &intervals, started_ns, held_open);
+            let mut building = Building::new(row, &intervals, started_ns, holes);
             building.series.is_child = is_child;
             processes.push(building);
         }
@@ -335,7 +335,7 @@ struct SiteCourse {
 
 /// A site's figures at a change.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct AtChange {
     bytes: f64,
     count: f64,
     overhead: f64,
@@ -353,7 +353,7 @@ struct Building<'a> {
     mapped: HashMap<Use, Course>,
     beside: HashMap<(Place, Layer), Course>,
     /// Memory that the blocks of sites hold open, by site number.
-    held_open: HashMap<i64, HeldOpen>,
+    holes: HashMap<i64, Holes>,
     /// Code of the large sites.
     code: FastMap<SiteKey, Code>,
     /// Sites large enough to be judged one by one, and their numbers.
@@ -361,7 +361,7 @@ struct Building<'a> {
     chosen: HashMap<SiteKey, i64>,
     sites: HashMap<SiteKey, SiteCourse>,
     /// The figures of each site at its last change, for the sums.
-    held: HashMap<SiteKey, Held>,
+    held: HashMap<SiteKey, AtChange>,
 }
 
 impl<'a> Building<'a> {
@@ -369,7 +369,7 @@ impl<'a> Building<'a> {
         row: &ProcessRow,
         intervals: &'a [(IntervalId, u64)],
         started_ns: u64,
-        held_open: HashMap<i64, HeldOpen>,
+        holes: HashMap<i64, Holes>,
     ) -> Building<'a> {
         let grid = Grid::new(row, intervals);
         let times = intervals[grid.first.min(intervals.len())..grid.last]
@@ -401,9 +401,9 @@ impl<'a> Building<'a> {
                 devices: vec![],
                 sites: vec![],
                 small_sites: 0,
-                held_open: held_open.values().map(|held| held.bytes as f64).sum(),
+                holes: holes.values().map(|held| held.bytes as f64).sum(),
             },
-            held_open,
+            holes,
             code: FastMap::default(),
             grid,
             heap: Course::default(),
@@ -460,8 +460,8 @@ impl<'a> Building<'a> {
             .then(|| containers::filled(stack.of_caller()))
             .flatten()
             .map(|(container, _)| container);
-        let held_open = self.held_open.get(&number).map_or(0, |held| held.bytes);
-        if peak.max(held_open) >= SITE_FLOOR || container.is_some() {
+        let holes = self.holes.get(&number).map_or(0, |held| held.bytes);
+        if peak.max(holes) >= SITE_FLOOR || container.is_some() {
             self.code.insert(site.key, Code::of(stack, container));
             self.large.push((number, site));
         } else {
@@ -472,8 +472,8 @@ impl<'a> Building<'a> {
     fn choose_sites(&mut self) {
         let mut large = std::mem::take(&mut self.large);
         let size = |(number, site): &(i64, SiteFigures)| {
-            let held_open = self.held_open.get(number).map_or(0, |held| held.bytes);
-            site.totals.peak_bytes.max(held_open)
+            let holes = self.holes.get(number).map_or(0, |held| held.bytes);
+            site.totals.peak_bytes.max(holes)
         };
         large.sort_by_key(|site| (std::cmp::Reverse(size(site)), site.1.key));
         let rest = large.split_off(large.len().min(MAX_SITES));
@@ -489,7 +489,7 @@ impl<'a> Building<'a> {
             return;
         };
         let (bytes, count) = (site.totals.live_bytes as f64, site.totals.live_count as f64);
-        let now = Held {
+        let now = AtChange {
             bytes,
             count,
             overhead: match site.key.layer {
@@ -529,8 +529,8 @@ impl<'a> Building<'a> {
         mut about: impl FnMut(&SiteKey) -> (Option<Use>, Option<Ages>),
     ) -> ProcessSeries {
         let grid = &self.grid;
-        let (chosen, held_open, code) = (self.chosen, self.held_open, self.code);
-        let held_open_by = |number| held_open.get(&number).map_or(0.0, |held| held.bytes as f64);
+        let (chosen, holes, code) = (self.chosen, self.holes, self.code);
+        let holes_of = |number| holes.get(&number).map_or(0.0, |held| held.bytes as f64);
         let mut sites: Vec<SiteSeries> = self
             .sites
             .into_iter()
@@ -544,7 +544,7 @@ impl<'a> Building<'a> {
                     alloc_count: course.allocs.finish(grid),
                     ages,
                     code: code.get(&key).copied().unwrap_or_default(),
-                    held_open: chosen.get(&key).map_or(0.0, |number| held_open_by(*number)),
+                    holes: chosen.get(&key).map_or(0.0, |number| holes_of(*number)),
                 }
             })
             .collect();

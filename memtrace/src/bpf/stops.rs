@@ -1,4 +1,4 @@
-//! The maps by which the kernel side and the holder speak (see [`crate::hold`]).
+//! The maps by which the kernel side and the pauser speak (see [`crate::pause`]).
 
 use std::{
     io,
@@ -21,11 +21,11 @@ use super::{
     maps::descriptor,
     raw::Raw,
 };
-use crate::hold::Stops;
+use crate::pause::Stops;
 
-/// The maps, for the holder, and for the end of a recording.
+/// The maps, for the pauser, and for the end of a recording.
 pub(crate) struct StopMaps {
-    /// Descriptors that the holder inherits.
+    /// Descriptors that the pauser inherits.
     inherited: [OwnedFd; INHERITED],
     unwinding: OwnedFd,
 }
@@ -70,7 +70,7 @@ impl StopMaps {
     }
 }
 
-/// The same maps, opened by the holder.
+/// The same maps, opened by the pauser.
 pub(crate) struct OpenStopMaps {
     stopped: ElementMap<u32, u32>,
     /// The keys of `stopped`.

@@ -100,7 +100,7 @@ pub(crate) struct Tracer {
     threads_created: ElementMap<u32, u64>,
     files: ElementMap<FileKey, KnownFile>,
     recording: Array<MapData, u32>,
-    holder: Array<MapData, u32>,
+    pauser: Array<MapData, u32>,
     /// Of each CPU.
     counters: Shared<[u64; COUNTER_WORDS]>,
     stop_maps: StopMaps,
@@ -250,7 +250,7 @@ impl Tracer {
             threads_created: ElementMap::new(&elements, Table::ThreadsCreated),
             files: ElementMap::new(&elements, Table::Files),
             recording: Array::try_from(take(&mut ebpf, "RECORDING")?)?,
-            holder: Array::try_from(take(&mut ebpf, "HOLDER")?)?,
+            pauser: Array::try_from(take(&mut ebpf, "HOLDER")?)?,
             counters: Shared::map(descriptor(&ebpf, "COUNTERS_MAP")?.as_fd(), cpus)
                 .map_err(TracerError::State)?,
             ebpf,
@@ -390,9 +390,9 @@ impl Tracer {
         Ok(self.files.insert(key, known)?)
     }
 
-    /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
-    pub(crate) fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
-        Ok(self.holder.set(0, holder, 0)?)
+    /// Starts stopping threads for the process `pauser`, if that traces them; 0: for none.
+    pub(crate) fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError> {
+        Ok(self.pauser.set(0, pauser, 0)?)
     }
 
     /// Attaches the probes of one file, open at `file`, in one process.
@@ -487,7 +487,7 @@ impl Tracer {
         }
     }
 
-    /// Continues threads that were sent SIGSTOP for a holder that died before it took the signal
+    /// Continues threads that were sent SIGSTOP for a pauser that died before it took the signal
     /// away: their marks are still there.
     pub(crate) fn let_stopped_go(&mut self) {
         let stopped = self.stop_maps.marked();
@@ -497,7 +497,7 @@ impl Tracer {
         }
     }
 
-    /// The maps that the holder needs.
+    /// The maps that the pauser needs.
     pub(crate) fn stop_maps(&self) -> &StopMaps {
         &self.stop_maps
     }

@@ -94,8 +94,8 @@ enum Command {
     /// Write manual pages
     Man(man::ManArgs),
     /// Holds threads until the collector has set their probes
-    #[command(hide = true, name = crate::hold::SUBCOMMAND)]
-    Hold {
+    #[command(hide = true, name = crate::pause::SUBCOMMAND)]
+    Pause {
         #[arg(long)]
         with_children: bool,
         /// Descriptors of the kernel side
@@ -164,12 +164,12 @@ impl Cli {
             }
             Command::Man(args) => man::run(&args, Cli::command(), &mut io::stdout().lock())
                 .map(|()| ExitCode::SUCCESS),
-            Command::Hold {
+            Command::Pause {
                 with_children,
                 descriptors,
             } => {
                 let stops = crate::bpf::OpenStopMaps::open(&descriptors)?;
-                crate::hold::run(stops, with_children)?;
+                crate::pause::run(stops, with_children)?;
                 Ok(ExitCode::SUCCESS)
             }
             Command::OpenFiles => {

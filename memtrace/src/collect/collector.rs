@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     bpf::TracerError,
-    hold::Hold,
     host::Redactor,
     ledger::Ledger,
+    pause::Pause,
     probes::allocator::ExtraAllocator,
     process::{self, maps::MapsError},
 };
@@ -45,7 +45,7 @@ pub(crate) enum CollectError {
 pub(super) struct Parts {
     pub(super) kernel: Box<dyn Kernel>,
     /// `None`: no thread is to be stopped.
-    pub(super) holder: Option<Box<dyn Hold>>,
+    pub(super) pauser: Option<Box<dyn Pause>>,
     pub(super) sink: Box<dyn Sink>,
     pub(super) allocators: Vec<ExtraAllocator>,
     pub(super) redactor: Arc<Redactor>,
@@ -75,7 +75,7 @@ impl Collector {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
         let Parts {
             kernel,
-            holder,
+            pauser,
             sink,
             allocators,
             redactor,
@@ -84,7 +84,7 @@ impl Collector {
             summarise_imports,
             least_rest,
         } = parts;
-        let control = Control::new(kernel, holder)?;
+        let control = Control::new(kernel, pauser)?;
         let abilities = &control.abilities;
         Ok(Self {
             naming: Naming::new(allocators, abilities.heap, summarise_imports, page_size),

@@ -4,7 +4,7 @@ use super::{
     kernel::{Abilities, Kernel},
     tables::Tables,
 };
-use crate::{bpf::Removal, hold::Hold};
+use crate::{bpf::Removal, pause::Pause};
 use memtrace_common::{code_map::KnownFile, event::Lifecycle, process::FileKey};
 use std::{
     collections::HashSet,
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a stopped thread waits for unwind tables; shorter than the holder keeps it.
+/// How long a stopped thread waits for unwind tables; shorter than the pauser keeps it.
 pub(super) const LONGEST_FOR_TABLES: Duration = Duration::from_secs(2);
 
 /// A stopped thread whose probes are set, while unwind tables are being compiled.
@@ -36,7 +36,7 @@ pub(super) struct Control {
     pub(super) kernel: Box<dyn Kernel>,
     pub(super) abilities: Abilities,
     /// `None` if nothing is to be stopped, or once it is gone.
-    pub(super) holder: Option<Box<dyn Hold>>,
+    pub(super) pauser: Option<Box<dyn Pause>>,
     pub(super) tables: Tables,
     /// Held until tables are there.
     pub(super) waiting: Vec<Waiting>,
@@ -48,12 +48,12 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(kernel: Box<dyn Kernel>, holder: Option<Box<dyn Hold>>) -> io::Result<Self> {
+    pub(super) fn new(kernel: Box<dyn Kernel>, pauser: Option<Box<dyn Pause>>) -> io::Result<Self> {
         Ok(Self {
             abilities: kernel.abilities(),
             tables: Tables::start(kernel.tables())?,
             kernel,
-            holder,
+            pauser,
             waiting: Vec::new(),
             unannounced: Vec::new(),
             removal: Removal::default(),

@@ -17,7 +17,7 @@ impl Collector {
         let path = module.file.path.clone();
         let obstacle = if module.hides_unwinding {
             Some("its C++ runtime has no symbols".to_owned())
-        } else if !self.is_held(tgid) {
+        } else if !self.can_pause(tgid) {
             Some("memtrace does not hold the process (`--no-stop`, another tracer, or its helper is gone)".to_owned())
         } else {
             let passes = self.let_exceptions_pass(tgid);

@@ -278,7 +278,7 @@ impl Collector {
             _ => {}
         }
         if let Some(process) = self.processes.get_mut(tgid) {
-            process.held = life.header.flags & flags::FAILED == 0;
+            process.pausable = life.header.flags & flags::FAILED == 0;
         }
         let mut files = Vec::new();
         // A child of a process with threads may have been copied while another one mapped code.

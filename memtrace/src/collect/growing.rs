@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, ops::Range};
 
-use super::{held_open::BLOCKS_AT_MOST, running::Running};
+use super::{holes::BLOCKS_AT_MOST, running::Running};
 use crate::{
     event::Layer,
     hash::FastMap,

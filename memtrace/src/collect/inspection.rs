@@ -262,7 +262,7 @@ impl Collector {
     /// waits too, if it can.
     pub(super) fn announce(&mut self) {
         let now = Instant::now();
-        let nobody_waits = self.control.holder.is_none();
+        let nobody_waits = self.control.pauser.is_none();
         let is_due = |file: &mut Unannounced| {
             nobody_waits || file.until <= now || self.control.tables.are_done(&[file.known.exec])
         };

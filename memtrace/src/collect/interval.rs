@@ -6,7 +6,7 @@ use memtrace_common::loss::Reason;
 
 use super::{
     collector::{CollectError, Collector},
-    held_open,
+    holes,
     missing::Missing,
     pace::Tick,
     sink::Message,
@@ -20,8 +20,8 @@ impl Collector {
     /// # Errors
     /// The store or the kernel side has failed.
     pub(super) fn interval(&mut self, now_ns: u64, tick: Tick) -> Result<(), CollectError> {
-        if let Some(holder) = &self.control.holder {
-            holder.wake();
+        if let Some(pauser) = &self.control.pauser {
+            pauser.wake();
         }
         self.control.kernel.flush_log();
         let (mut counted, emitted) = self.control.kernel.counters()?;
@@ -63,8 +63,8 @@ impl Collector {
             } else {
                 Vec::new()
             },
-            held_open: if tick.scan {
-                held_open::of(&self.accounts.ledger, &self.processes)
+            holes: if tick.scan {
+                holes::of(&self.accounts.ledger, &self.processes)
             } else {
                 Vec::new()
             },

@@ -117,10 +117,10 @@ pub(super) trait Kernel {
     /// Publishes the import system of a process whose imports are to be summarised; `None`: they are not any more.
     fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError>;
 
-    /// Starts stopping threads for the process `holder`, if that traces them; 0: for none.
-    fn set_holder(&mut self, holder: u32) -> Result<(), TracerError>;
+    /// Starts stopping threads for the process `pauser`, if that traces them; 0: for none.
+    fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError>;
 
-    /// Continues threads that were stopped for a holder that died.
+    /// Continues threads that were stopped for a pauser that died.
     fn let_stopped_go(&mut self);
 
     /// Threads that a running process has made while recording.
@@ -247,8 +247,8 @@ impl Kernel for Tracer {
         self.code.set_imports(tgid, imports)
     }
 
-    fn set_holder(&mut self, holder: u32) -> Result<(), TracerError> {
-        self.set_holder(holder)
+    fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError> {
+        self.set_pauser(pauser)
     }
 
     fn let_stopped_go(&mut self) {

@@ -1,4 +1,4 @@
-//! The pauses of threads: the collector's requests to the holder, and the holder's reports.
+//! The pauses of threads: the collector's requests to the pauser, and the pauser's reports.
 
 use std::time::Instant;
 
@@ -12,30 +12,30 @@ use super::{
     control::{LONGEST_FOR_TABLES, Waiting},
 };
 use crate::{
-    hold::{HoldError, Notice},
+    pause::{Notice, PauseError},
     process::{self, memory},
 };
 
 impl Collector {
     /// Handles everything that does not come through the ring buffer.
     pub(super) fn look_around(&mut self) {
-        self.hear_holder();
+        self.hear_pauser();
         self.continue_ready();
         self.refresh_code();
     }
 
     /// Has a process traced, so that its threads can be stopped.
     pub(super) fn seize(&mut self, tgid: u32) {
-        let Some(holder) = &mut self.control.holder else {
+        let Some(pauser) = &mut self.control.pauser else {
             return;
         };
-        match holder.seize(tgid) {
+        match pauser.seize(tgid) {
             Ok(()) => {
                 if let Some(process) = self.processes.get_mut(tgid) {
-                    process.held = true;
+                    process.pausable = true;
                 }
             }
-            Err(error @ HoldError::Gone(_)) => self.without_holder(&error),
+            Err(error @ PauseError::Gone(_)) => self.without_pauser(&error),
             // Its end is detected by the next check.
             Err(_) if process::has_ended(tgid) => {}
             Err(error) => tracing::warn!(
@@ -49,10 +49,10 @@ impl Collector {
         if life.header.flags & flags::FAILED != 0 {
             return;
         }
-        if let Some(holder) = &mut self.control.holder
-            && let Err(error) = holder.let_continue(life.header.tid)
+        if let Some(pauser) = &mut self.control.pauser
+            && let Err(error) = pauser.let_continue(life.header.tid)
         {
-            self.without_holder(&error);
+            self.without_pauser(&error);
         }
     }
 
@@ -94,13 +94,13 @@ impl Collector {
             .retain(|waiting| waiting.life.header.tgid != tgid);
     }
 
-    /// Another process wants to trace one of ours, and was refused if the holder has it still.
+    /// Another process wants to trace one of ours, and was refused if the pauser has it still.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
         if !self
             .control
-            .holder
+            .pauser
             .as_ref()
-            .is_some_and(|holder| holder.traces(tgid))
+            .is_some_and(|pauser| pauser.traces(tgid))
         {
             return;
         }
@@ -120,25 +120,25 @@ impl Collector {
         );
         self.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.
-        self.no_longer_held(tgid);
+        self.no_longer_pausable(tgid);
         let left = self
             .control
-            .holder
+            .pauser
             .as_mut()
-            .map(|holder| holder.leave(tgid));
+            .map(|pauser| pauser.leave(tgid));
         if let Some(Err(error)) = left {
-            self.without_holder(&error);
+            self.without_pauser(&error);
         }
     }
 
     /// Stops a process as a whole; false: it cannot be stopped.
     pub(super) fn halt(&mut self, tgid: u32) -> bool {
-        if !self.is_held(tgid) {
+        if !self.can_pause(tgid) {
             return false;
         }
-        let halted = self.control.holder.as_mut().map(|holder| holder.halt(tgid));
+        let halted = self.control.pauser.as_mut().map(|pauser| pauser.halt(tgid));
         if let Some(Err(error)) = &halted {
-            self.without_holder(error);
+            self.without_pauser(error);
         }
         matches!(halted, Some(Ok(())))
     }
@@ -147,46 +147,46 @@ impl Collector {
     pub(super) fn go_on(&mut self, tgid: u32) {
         if let Some(Err(error)) = self
             .control
-            .holder
+            .pauser
             .as_mut()
-            .map(|holder| holder.go_on(tgid))
+            .map(|pauser| pauser.go_on(tgid))
         {
-            self.without_holder(&error);
+            self.without_pauser(&error);
         }
     }
 
-    /// Reads the reports of the holder's own actions.
-    pub(super) fn hear_holder(&mut self) {
-        let Some(holder) = &mut self.control.holder else {
+    /// Reads the reports of the pauser's own actions.
+    pub(super) fn hear_pauser(&mut self) {
+        let Some(pauser) = &mut self.control.pauser else {
             return;
         };
-        match holder.notices() {
+        match pauser.notices() {
             Ok(notices) => {
                 for notice in notices {
                     match notice {
                         Notice::LetGo { .. } => self.accounts.lost(Reason::NotStopped),
                         Notice::NotRestored { .. } => self.accounts.lost(Reason::ReturnNotRestored),
-                        Notice::Left { tgid } => self.no_longer_held(tgid),
+                        Notice::Left { tgid } => self.no_longer_pausable(tgid),
                         Notice::Seized { .. } => {}
                     }
                 }
             }
-            Err(error) => self.without_holder(&error),
+            Err(error) => self.without_pauser(&error),
         }
     }
 
     /// Whether threads of the process can be stopped.
-    pub(super) fn is_held(&self, tgid: u32) -> bool {
+    pub(super) fn can_pause(&self, tgid: u32) -> bool {
         let process = self.processes.get(tgid);
-        self.control.holder.is_some() && process.is_some_and(|process| process.held)
+        self.control.pauser.is_some() && process.is_some_and(|process| process.pausable)
     }
 
     /// A process that cannot be stopped any more loses the probes that need it.
-    fn no_longer_held(&mut self, tgid: u32) {
+    fn no_longer_pausable(&mut self, tgid: u32) {
         let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };
-        process.held = false;
+        process.pausable = false;
         if process.unwinders.is_some() {
             self.detach_probes(tgid);
             self.probe(tgid);
@@ -194,17 +194,17 @@ impl Collector {
     }
 
     /// The kernel has let every thread go; from now on none is stopped.
-    fn without_holder(&mut self, error: &HoldError) {
+    fn without_pauser(&mut self, error: &PauseError) {
         tracing::warn!(
             "{error}; processes are no longer stopped while probes are set, so the first \
              allocations of children and new libraries are missed (`not_stopped` counts how often)"
         );
-        self.control.holder = None;
+        self.control.pauser = None;
         self.control.kernel.let_stopped_go();
         for tgid in self.processes.which(|_| true) {
-            self.no_longer_held(tgid);
+            self.no_longer_pausable(tgid);
         }
-        if let Err(error) = self.control.kernel.set_holder(0) {
+        if let Err(error) = self.control.kernel.set_pauser(0) {
             tracing::debug!("{error}");
         }
     }

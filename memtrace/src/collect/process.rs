@@ -22,7 +22,7 @@ pub(super) struct Process {
     /// It has the probes of every allocator known so far, and gets those of new ones.
     pub(super) probed: bool,
     /// Its threads can be stopped.
-    pub(super) held: bool,
+    pub(super) pausable: bool,
     /// Another tracer wanted it, and was let have it.
     pub(super) given_up: bool,
     /// How many of the files in which unwinding begins have their probe; `None` if no function is
@@ -44,7 +44,7 @@ impl Process {
             links: Vec::new(),
             unwinding_links: Vec::new(),
             probed: false,
-            held: false,
+            pausable: false,
             given_up: false,
             unwinders: None,
             code_ends: None,

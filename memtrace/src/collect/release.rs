@@ -32,7 +32,7 @@ impl Collector {
             control:
                 Control {
                     kernel,
-                    holder,
+                    pauser,
                     removal,
                     ..
                 },
@@ -51,7 +51,7 @@ impl Collector {
         bpf::detach(unwinding);
         drop(kernel);
         // Until the last probe is gone an exception may have to pass it.
-        drop(holder);
+        drop(pauser);
         let running = searchable(&processes, |_| true);
         Released {
             running,

@@ -36,8 +36,8 @@ use super::{
 use crate::{
     bpf::{Ring, Tracer},
     clock,
-    hold::{Hold, Holder, Line},
     host::{self, Redactor, Source},
+    pause::{Line, Pause, Pauser},
     process::{
         self,
         launch::Launched,
@@ -186,10 +186,10 @@ async fn record_now(
     let startup = Startup::begin("loading the tracing programs", manner);
     let mut startup = startup.map_err(system("watch for signals"))?;
     let (mut tracer, ring) = Tracer::load(plan.options)?;
-    let holder = match line {
+    let pauser = match line {
         Some(line) => {
-            let holder = start_holder(line, &mut tracer, plan.options.follow)?;
-            Some(Box::new(holder) as Box<dyn Hold>)
+            let pauser = start_pauser(line, &mut tracer, plan.options.follow)?;
+            Some(Box::new(pauser) as Box<dyn Pause>)
         }
         None => None,
     };
@@ -209,7 +209,7 @@ async fn record_now(
     let page_size = process::page_size();
     let mut collector = Collector::new(Parts {
         kernel: Box::new(tracer),
-        holder,
+        pauser,
         sink: Box::new(store),
         allocators,
         redactor,
@@ -307,15 +307,15 @@ async fn record_now(
     }
 }
 
-fn start_holder(
+fn start_pauser(
     line: Line,
     tracer: &mut Tracer,
     with_children: bool,
-) -> Result<Holder, SessionError> {
-    let holder = Holder::spawn(line, tracer.stop_maps().descriptors(), with_children)
+) -> Result<Pauser, SessionError> {
+    let pauser = Pauser::spawn(line, tracer.stop_maps().descriptors(), with_children)
         .map_err(system("start the process that holds others"))?;
-    tracer.set_holder(holder.pid())?;
-    Ok(holder)
+    tracer.set_pauser(pauser.pid())?;
+    Ok(pauser)
 }
 
 struct Session {

@@ -22,14 +22,14 @@ pub(super) struct Retained {
 
 /// A node that keeps much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Keeper {
+pub(super) struct Retainer {
     pub(super) node: NodeId,
     pub(super) kept: Kept,
     /// How many of the named nodes dominate it.
     pub(super) depth: usize,
 }
 
-/// A keeper and those that it dominates.
+/// A retainer and those that it dominates.
 struct Tree {
     number: u32,
     inside: Vec<Tree>,
@@ -96,7 +96,7 @@ impl Retained {
     }
 
     /// The nodes that keep most, the largest first, each followed by those that it dominates.
-    pub(super) fn keepers(&self) -> Vec<Keeper> {
+    pub(super) fn retainers(&self) -> Vec<Retainer> {
         let least = (self.bytes[0] / SHARE).max(1);
         let large = (1..self.bytes.len() as u32).filter(|&it| self.bytes[it as usize] >= least);
         let mut large: Vec<u32> = large.collect();
@@ -108,25 +108,28 @@ impl Retained {
             least,
         }
         .below(0, None, true);
-        let mut keepers = Vec::new();
-        self.flatten(trees, 0, &mut keepers);
-        let mut sizes: Vec<u64> = keepers.iter().map(|keeper| keeper.kept.bytes).collect();
+        let mut retainers = Vec::new();
+        self.flatten(trees, 0, &mut retainers);
+        let mut sizes: Vec<u64> = retainers
+            .iter()
+            .map(|retainer| retainer.kept.bytes)
+            .collect();
         sizes.sort_unstable_by_key(|&bytes| Reverse(bytes));
         if let Some(&least) = sizes.get(MOST) {
-            keepers.retain(|keeper| keeper.kept.bytes > least);
+            retainers.retain(|retainer| retainer.kept.bytes > least);
         }
-        keepers
+        retainers
     }
 
-    fn flatten(&self, mut trees: Vec<Tree>, depth: usize, keepers: &mut Vec<Keeper>) {
+    fn flatten(&self, mut trees: Vec<Tree>, depth: usize, retainers: &mut Vec<Retainer>) {
         trees.sort_by_key(|tree| Reverse(self.bytes[tree.number as usize]));
         for tree in trees {
-            keepers.push(Keeper {
+            retainers.push(Retainer {
                 node: self.dominators.nodes[tree.number as usize],
                 kept: self.kept(tree.number),
                 depth,
             });
-            self.flatten(tree.inside, depth + 1, keepers);
+            self.flatten(tree.inside, depth + 1, retainers);
         }
     }
 
@@ -168,7 +171,7 @@ impl Search<'_> {
         &self.large[from..to]
     }
 
-    /// Keepers among those that a node dominates immediately, but for one. Each of them `is_named`, or those only
+    /// Retainers among those that a node dominates immediately, but for one. Each of them `is_named`, or those only
     /// under which much piles up.
     fn below(&self, number: u32, but: Option<u32>, is_named: bool) -> Vec<Tree> {
         let all = self.large_below(number).iter();
@@ -234,10 +237,10 @@ mod tests {
         })
     }
 
-    fn keepers(of: &Retained) -> Vec<(u32, u64, usize)> {
-        let keepers = of.keepers().into_iter();
-        keepers
-            .map(|keeper| (keeper.node, keeper.kept.bytes, keeper.depth))
+    fn retainers(of: &Retained) -> Vec<(u32, u64, usize)> {
+        let retainers = of.retainers().into_iter();
+        retainers
+            .map(|retainer| (retainer.node, retainer.kept.bytes, retainer.depth))
             .collect()
     }
 
@@ -323,7 +326,7 @@ mod tests {
         let mut sizes = vec![1; 1005];
         sizes[4] = 300;
         let of = retained(&lists, &sizes);
-        assert_eq!(keepers(&of), [(3, 1001, 0), (4, 300, 0)]);
+        assert_eq!(retainers(&of), [(3, 1001, 0), (4, 300, 0)]);
     }
 
     #[test]
@@ -332,7 +335,7 @@ mod tests {
         let mut lists = vec![vec![1], (2..103).collect(), (103..403).collect()];
         lists.resize(403, vec![]);
         let of = retained(&lists, &[1; 403]);
-        assert_eq!(keepers(&of), [(1, 402, 0), (2, 301, 1)]);
+        assert_eq!(retainers(&of), [(1, 402, 0), (2, 301, 1)]);
     }
 
     #[test]
@@ -346,7 +349,7 @@ mod tests {
         ];
         lists.resize(604, vec![]);
         let of = retained(&lists, &[1; 604]);
-        assert_eq!(keepers(&of), [(1, 603, 0), (2, 301, 1), (3, 201, 1)]);
+        assert_eq!(retainers(&of), [(1, 603, 0), (2, 301, 1), (3, 201, 1)]);
     }
 
     #[test]
@@ -356,7 +359,7 @@ mod tests {
         lists.push(vec![]);
         let mut sizes = vec![24; lists.len()];
         assert_eq!(
-            keepers(&retained(&lists, &sizes)),
+            retainers(&retained(&lists, &sizes)),
             [(1, 24 * u64::from(LEN), 0)]
         );
         // Heavy nodes far down in it are named too.
@@ -365,7 +368,7 @@ mod tests {
             (1, 24 * u64::from(LEN - 1) + 100_000, 0),
             (9000, 124_000, 1),
         ];
-        assert_eq!(keepers(&retained(&lists, &sizes)), expected);
+        assert_eq!(retainers(&retained(&lists, &sizes)), expected);
     }
 
     #[test]
@@ -376,11 +379,11 @@ mod tests {
         let sizes: Vec<u64> = (0..91)
             .map(|node| if node == 0 { 0 } else { 1000 + node })
             .collect();
-        let keepers = keepers(&retained(&lists, &sizes));
+        let retainers = retainers(&retained(&lists, &sizes));
         let expected: Vec<_> = (71..=90)
             .rev()
             .map(|node| (node, 1000 + u64::from(node), 0))
             .collect();
-        assert_eq!(keepers, expected);
+        assert_eq!(retainers, expected);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     hash::FastMap,
     ledger::SiteKey,
     process::maps::Mapping,
-    recording::{Held, Way},
+    recording::{Way, WayKind},
 };
 use std::{
     cell::RefCell,
@@ -185,12 +185,12 @@ impl Scene<'_> {
             let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
             let mut ways = ways::ways(&naming, &own, &lengths, &growth);
             // A few may be objects that the program was about to drop.
-            ways.retain(|way| way.held != Held::Cycle || 2 * way.blocks as usize >= own.len());
+            ways.retain(|way| way.held != WayKind::Cycle || 2 * way.blocks as usize >= own.len());
             let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
             if lost > 0 {
                 ways.push(Way {
                     blocks: lost as u32,
-                    held: Held::Nothing,
+                    held: WayKind::Nothing,
                 });
                 ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
             }

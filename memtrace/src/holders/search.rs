@@ -3,11 +3,11 @@
 use super::{
     error::Error,
     graph::Graph,
-    keepers,
     memory::{Cached, Live},
     native::{Block, Native},
     pools,
     python::Python,
+    retainers,
     scene::Scene,
     subject::{Reading, Subject},
 };
@@ -15,7 +15,7 @@ use crate::{
     event::Layer,
     ledger::{Extent, SiteKey},
     process::{self, maps},
-    recording::{Answer, AsOf, Found, Held, Holders, Sample, StepKind, Way},
+    recording::{Answer, AsOf, Found, Holders, Sample, StepKind, Way, WayKind},
     units,
 };
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ pub(crate) fn of_sites(
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
         let samples = scene.look(&groups)?;
         let mut holders = Vec::new();
-        let is_path = |way: &Way| matches!(way.held, Held::Path(_));
+        let is_path = |way: &Way| matches!(way.held, WayKind::Path(_));
         let had_path = samples.iter().any(|(_, ways)| ways.iter().any(is_path));
         for (wanted, (sampled, mut ways)) in sites.iter().zip(samples) {
             if subject.lacks_registers() {
@@ -109,7 +109,7 @@ pub(crate) fn of_sites(
     };
     let is_doubtful = |found: &Vec<Holders>| {
         let mut ways = found.iter().flat_map(|of| &of.ways);
-        ways.any(|way| !matches!(way.held, Held::Path(_)))
+        ways.any(|way| !matches!(way.held, WayKind::Path(_)))
     };
     let needs_unreached = |graph: &Graph<'_>| {
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
@@ -122,8 +122,8 @@ pub(crate) fn of_sites(
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
 /// blocks that only these keep.
-fn needs_no_stop(held: &Held) -> bool {
-    let Held::Path(path) = held else {
+fn needs_no_stop(held: &WayKind) -> bool {
+    let WayKind::Path(path) = held else {
         return false;
     };
     let root = path.steps.first().map(|step| step.kind);
@@ -182,12 +182,12 @@ pub(crate) fn of_sought(
             sample.addresses = addresses.to_vec();
             sample.ways = ways;
         }
-        let keepers = sought.is_empty().then(|| scene.keepers()).flatten();
-        Ok(Answer { samples, keepers })
+        let retainers = sought.is_empty().then(|| scene.retainers()).flatten();
+        Ok(Answer { samples, retainers })
     };
     let is_doubtful = |answer: &Answer| {
         let mut ways = answer.samples.iter().flat_map(|sample| &sample.ways);
-        ways.any(|way| way.held == Held::Cycle)
+        ways.any(|way| way.held == WayKind::Cycle)
     };
     let needs_unreached = |graph: &Graph<'_>| {
         let is_reached = |one: &Sought| match one {
@@ -292,7 +292,7 @@ fn search_once<T>(
         return Err(Error::Over);
     }
     let retained = match retained {
-        true => Some(keepers::retained(&mut graph, &cached)?),
+        true => Some(retainers::retained(&mut graph, &cached)?),
         false => None,
     };
     let mut scene = Scene {

@@ -29,10 +29,10 @@ pub(crate) struct Subject {
     pid: u32,
     /// The program it executed at the first look.
     execution: Option<Execution>,
-    held: Held,
+    access: Access,
 }
 
-enum Held {
+enum Access {
     Running,
     Untouched,
     Standing,
@@ -47,17 +47,19 @@ impl Subject {
     pub(crate) fn new(pid: u32, reading: Reading) -> Result<Self, Error> {
         let failed = |error: StopError| Error::Held(error.to_string());
         let execution = Execution::of(pid);
-        let held = match reading {
-            Reading::Running => Held::Running,
-            Reading::Untouched => Held::Untouched,
-            Reading::Standing if Threads::stand_still(pid) => Held::Standing,
-            Reading::Standing => Held::Untouched,
-            Reading::Stopped(is_over) => Held::Stopped(Stop::until(pid, is_over).map_err(failed)?),
+        let access = match reading {
+            Reading::Running => Access::Running,
+            Reading::Untouched => Access::Untouched,
+            Reading::Standing if Threads::stand_still(pid) => Access::Standing,
+            Reading::Standing => Access::Untouched,
+            Reading::Stopped(is_over) => {
+                Access::Stopped(Stop::until(pid, is_over).map_err(failed)?)
+            }
         };
         Ok(Self {
             pid,
             execution,
-            held,
+            access,
         })
     }
 
@@ -67,10 +69,10 @@ impl Subject {
     }
 
     pub(super) fn threads(&self) -> Threads {
-        match &self.held {
-            Held::Running => Threads::Running(self.pid),
-            Held::Untouched | Held::Standing => Threads::untouched(self.pid),
-            Held::Stopped(stop) => Threads::Held(stop.threads().into()),
+        match &self.access {
+            Access::Running => Threads::Running(self.pid),
+            Access::Untouched | Access::Standing => Threads::untouched(self.pid),
+            Access::Stopped(stop) => Threads::Stopped(stop.threads().into()),
         }
     }
 
@@ -82,34 +84,34 @@ impl Subject {
 
     /// Whether it runs and is never stopped.
     pub(super) fn is_untouched(&self) -> bool {
-        matches!(self.held, Held::Untouched)
+        matches!(self.access, Access::Untouched)
     }
 
     /// Whether the registers of its threads are unknown.
     pub(super) fn lacks_registers(&self) -> bool {
-        matches!(self.held, Held::Untouched | Held::Standing)
+        matches!(self.access, Access::Untouched | Access::Standing)
     }
 
     pub(super) fn as_of(&self) -> AsOf {
-        match self.held {
-            Held::Running | Held::Untouched => AsOf::Running,
-            Held::Standing | Held::Stopped(_) => AsOf::Stopped,
+        match self.access {
+            Access::Running | Access::Untouched => AsOf::Running,
+            Access::Standing | Access::Stopped(_) => AsOf::Stopped,
         }
     }
 
     /// The memory of the process as it runs, if it does.
     pub(super) fn running(&self) -> Option<Live> {
-        match self.held {
-            Held::Running | Held::Untouched => Some(Live::new(self.pid)),
-            Held::Standing | Held::Stopped(_) => None,
+        match self.access {
+            Access::Running | Access::Untouched => Some(Live::new(self.pid)),
+            Access::Standing | Access::Stopped(_) => None,
         }
     }
 
     /// Resumes the process; how long it was stopped.
     pub(crate) fn end(self) -> Duration {
-        match self.held {
-            Held::Running | Held::Untouched | Held::Standing => Duration::ZERO,
-            Held::Stopped(stop) => stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
+        match self.access {
+            Access::Running | Access::Untouched | Access::Standing => Duration::ZERO,
+            Access::Stopped(stop) => stop.end().map_or(Duration::ZERO, |ended| ended.lasted),
         }
     }
 }

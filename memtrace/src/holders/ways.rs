@@ -12,7 +12,7 @@ use super::{
 use crate::{
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Held, Path, Step, StepKind, Way},
+    recording::{Path, Step, StepKind, Way, WayKind},
 };
 use std::{cell::RefCell, collections::HashMap};
 
@@ -346,12 +346,12 @@ impl Naming<'_> {
     }
 
     /// The first of the paths of one shape, with the differing parts left open.
-    fn held(&self, paths: &[Vec<Named>]) -> Held {
+    fn held(&self, paths: &[Vec<Named>]) -> WayKind {
         let Some(first) = paths.first() else {
-            return Held::Nothing;
+            return WayKind::Nothing;
         };
         if first[0].general == GARBAGE && first[0].step.kind == StepKind::Interpreter {
-            return Held::Cycle;
+            return WayKind::Cycle;
         }
         let common = common(paths);
         let container = container(first, common);
@@ -383,7 +383,7 @@ impl Naming<'_> {
             }
             steps.push(step);
         }
-        Held::Path(Path {
+        WayKind::Path(Path {
             steps,
             container: at,
             expression: expression(first),

@@ -369,7 +369,7 @@ fn verify_at_once(
     let heads: Vec<Option<Head>> = known.iter().map(|head| head.advanced(&memory)).collect();
     let seen = match subject.threads() {
         _ if subject.is_untouched() => Some(read_twice(subject.pid(), &addresses, &heads)),
-        Threads::Held(threads) => {
+        Threads::Stopped(threads) => {
             let mut values = vec![None; addresses.len()];
             memory.words(&addresses, &mut values);
             Some(Seen {

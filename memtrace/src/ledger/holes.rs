@@ -18,7 +18,7 @@ pub struct Hole {
 
 /// Memory that the blocks of a site hold open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldOpen {
+pub struct Holes {
     /// Resident bytes of their holes.
     pub bytes: u64,
     pub holes: u64,

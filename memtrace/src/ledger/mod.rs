@@ -35,7 +35,7 @@ pub(crate) use births::Births;
 pub(crate) use device_totals::StreamKey;
 pub(crate) use device_totals::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamTotals};
 pub(crate) use figures::{Changes, Counts, LayerTotals, SiteTotals, Totals};
-pub(crate) use holes::{HeldOpen, Hole};
+pub(crate) use holes::{Hole, Holes};
 pub use keys::ProcessId;
 pub(crate) use keys::SiteKey;
 pub(crate) use lifetimes::LIFETIME_BUCKETS;

@@ -1,6 +1,6 @@
 //! Holders of blocks, made up for the tests.
 
-use super::{Held, Holders, Path, Step, StepKind, Way};
+use super::{Holders, Path, Step, StepKind, Way, WayKind};
 use crate::{
     event::{Layer, StackId},
     ledger::{ProcessId, SiteKey},
@@ -70,7 +70,7 @@ pub(crate) fn tree() -> Path {
 }
 
 /// This many blocks each way, of this many that were sampled.
-pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, Held)>) -> Holders {
+pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, WayKind)>) -> Holders {
     let ways = ways.into_iter();
     Holders {
         site,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     event::{Layer, StackId},
-    ledger::{HeldOpen, ProcessId, SiteKey, Totals},
+    ledger::{Holes, ProcessId, SiteKey, Totals},
 };
 
 /// Number of an interval: rises with time, starts anywhere, and may have gaps.
@@ -61,12 +61,12 @@ impl Recording {
 
     /// Memory that the blocks of each site of a process held open at the last scan; empty if there
     /// was none. By number of the site.
-    pub(crate) fn held_open(&self, process: ProcessId) -> Result<HashMap<i64, HeldOpen>, Error> {
+    pub(crate) fn holes(&self, process: ProcessId) -> Result<HashMap<i64, Holes>, Error> {
         self.connection()
             .prepare_cached("SELECT site, bytes, holes FROM held_open WHERE process = ?1")
             .and_then(|mut statement| {
                 let held = |row: &Row| {
-                    let held = HeldOpen {
+                    let held = Holes {
                         bytes: uint(row, 1)?,
                         holes: uint(row, 2)?,
                     };

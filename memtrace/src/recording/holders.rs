@@ -68,23 +68,23 @@ pub(crate) struct Kept {
 
 /// The nodes that alone keep most of a process's memory.
 #[derive(Debug)]
-pub(crate) struct Keepers {
+pub(crate) struct Retainers {
     /// All that can be reached.
     pub(crate) reachable: Kept,
     /// Blocks that nothing points to.
     pub(crate) lost: Kept,
     /// The largest first, each followed by those inside of it.
-    pub(crate) largest: Vec<Keeper>,
+    pub(crate) largest: Vec<Retainer>,
 }
 
 /// An object or a block that keeps others.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Retainer {
     pub(crate) kept: Kept,
     /// How many of those before it in the list it is inside of.
     pub(crate) depth: usize,
     /// Its path; the last step is the node itself.
-    pub(crate) held: Held,
+    pub(crate) held: WayKind,
 }
 
 /// The result of a search by `memtrace holders`.
@@ -92,7 +92,7 @@ pub(crate) struct Keeper {
 pub(crate) struct Answer {
     pub(crate) samples: Vec<Sample>,
     /// If it was requested.
-    pub(crate) keepers: Option<Keepers>,
+    pub(crate) retainers: Option<Retainers>,
 }
 
 /// Holders of objects or blocks of one kind.
@@ -116,11 +116,11 @@ pub(crate) struct Sample {
 pub(crate) struct Way {
     /// Blocks held so.
     pub(crate) blocks: u32,
-    pub(crate) held: Held,
+    pub(crate) held: WayKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Held {
+pub(crate) enum WayKind {
     /// By a path whose every reference was read again while the process was stopped.
     Path(Path),
     /// Only by objects of a cycle that nothing else holds, which CPython's collector would free.
@@ -212,13 +212,13 @@ impl StepKind {
     }
 }
 
-impl Held {
+impl WayKind {
     /// As in recordings and in JSON.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
-            Held::Path(_) => "path",
-            Held::Cycle => "cycle",
-            Held::Nothing => "nothing",
+            WayKind::Path(_) => "path",
+            WayKind::Cycle => "cycle",
+            WayKind::Nothing => "nothing",
         }
     }
 }
@@ -250,8 +250,8 @@ impl Writer {
 
     fn way(&mut self, site: i64, number: i64, way: &Way) -> rusqlite::Result<()> {
         let path = match &way.held {
-            Held::Path(path) => Some(path),
-            Held::Cycle | Held::Nothing => None,
+            WayKind::Path(path) => Some(path),
+            WayKind::Cycle | WayKind::Nothing => None,
         };
         let container = path.and_then(|path| path.container);
         let expression = path.and_then(|path| path.expression.as_deref());
@@ -339,14 +339,14 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
                 if container.is_some_and(|index| index >= steps.len()) {
                     return Err(unexpected(3, "container"));
                 }
-                Held::Path(Path {
+                WayKind::Path(Path {
                     steps,
                     container,
                     expression: row.get(4)?,
                 })
             }
-            "cycle" => Held::Cycle,
-            "nothing" => Held::Nothing,
+            "cycle" => WayKind::Cycle,
+            "nothing" => WayKind::Nothing,
             _ => return Err(unexpected(2, "held")),
         };
         Ok(Way {

@@ -45,7 +45,8 @@ pub(crate) use facts::{Fact, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
 pub(crate) use holders::{
-    Answer, AsOf, Found, Held, Holders, Keeper, Keepers, Kept, Path, Sample, Step, StepKind, Way,
+    Answer, AsOf, Found, Holders, Kept, Path, Retainer, Retainers, Sample, Step, StepKind, Way,
+    WayKind,
 };
 pub(crate) use open::Recording;
 pub(crate) use overview::Overview;
@@ -61,7 +62,7 @@ pub use write::Writer;
 
 use crate::{
     event::StackId,
-    ledger::{Births, Changes, HeldOpen, ProcessId, SiteKey},
+    ledger::{Births, Changes, Holes, ProcessId, SiteKey},
 };
 use memtrace_common::{loss::Reason, unwind::End};
 use serde::{Deserialize, Serialize};
@@ -171,7 +172,7 @@ pub struct Interval {
     /// Births of live blocks per site, present only now and then (they need a scan).
     pub births: Vec<(SiteKey, Births)>,
     /// Memory that the blocks of each site hold open, for the processes covered by the same scan.
-    pub held_open: Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)>,
+    pub holes: Vec<(ProcessId, Vec<(SiteKey, Holes)>)>,
 }
 
 /// A distinct place in code: one frame, and those inlined there. From 1, without gaps.

@@ -368,7 +368,7 @@ impl Writer {
                 )?;
             }
         }
-        for (process, held) in &interval.held_open {
+        for (process, held) in &interval.holes {
             self.insert(
                 "DELETE FROM held_open WHERE process = ?1",
                 params![process.0],

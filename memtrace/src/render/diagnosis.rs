@@ -157,7 +157,7 @@ fn verdict_json(
         "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": advice::all(verdict),
-        "kept_by": verdict.kept_by.as_ref().map(|of| holders::kept_by_json(of, held, stacks)),
+        "kept_by": verdict.keeper.as_ref().map(|of| holders::kept_by_json(of, held, stacks)),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {
         value.extend(stack);
@@ -170,7 +170,7 @@ fn account_json(of: &ProcessAccount, stacks: &Stacks) -> impl Iterator<Item = Va
         let rows = account.rows.iter().map(|(term, bytes)| {
             let mut row =
                 json!({ "term": term.name(), "bytes": bytes.round(), "basis": term.basis(*bytes) });
-            if let Term::HeldOpen(site) = term {
+            if let Term::Holes(site) = term {
                 let frames: Vec<_> = stacks.get(site.stack).of_caller().collect();
                 row["line"] = json!(own_line(&frames));
             }
@@ -279,7 +279,7 @@ fn kept(
     filter: &Filter,
     verdict: &Verdict,
 ) -> io::Result<()> {
-    if let Some(of) = &verdict.kept_by {
+    if let Some(of) = &verdict.keeper {
         let line = of.line.as_ref();
         let line = line.map(|line| stack::line(line, filter.full));
         writeln!(out, "      {}", holders::sentence(of, line))?;
@@ -400,7 +400,7 @@ fn table(
             signed(*bytes),
             term.basis(*bytes)
         )?;
-        if let Term::HeldOpen(site) = term {
+        if let Term::Holes(site) = term {
             let frames: Vec<_> = found.stacks.get(site.stack).of_caller().collect();
             let line = own_line(&frames).map_or("code without a stack".into(), |frame| {
                 stack::line(frame, filter.full)

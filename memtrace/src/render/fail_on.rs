@@ -85,7 +85,7 @@ fn amount(condition: Condition, bytes: f64) -> String {
 }
 
 fn keeper(outcome: &Outcome) -> Option<String> {
-    let kept = outcome.kept_by?;
+    let kept = outcome.keeper?;
     let line = kept.line.as_ref().map(|line| stack::line(line, false));
     Some(holders::sentence(kept, line))
 }
@@ -114,7 +114,7 @@ mod tests {
             state: State::Holds,
             measured: Some(3.0 * f64::from(1 << 20)),
             allocates: Some(&frame),
-            kept_by: None,
+            keeper: None,
         };
         let line = outcome(&failed).unwrap();
         assert!(

@@ -13,7 +13,7 @@ use super::{
     job::{few, program, too_short, untraced},
 };
 use crate::{
-    analysis::verdict::{Advice, Class, Diagnosis, How, KeptBy, Verdict},
+    analysis::verdict::{Advice, Class, Diagnosis, How, Keeper, Verdict},
     escape::clean,
     frames::{Frame, names},
     units::{grouped, plural, size},
@@ -165,7 +165,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
-            items.extend(line.kept_by.into_iter().flat_map(kept));
+            items.extend(line.keeper.into_iter().flat_map(kept));
             items.extend(others(&finding.lines[1..]));
             items.extend(next(line.next, verdict.tgid));
         }
@@ -242,7 +242,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         return verdict.class.meaning().into();
     }
     let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak);
-    let keeper = line.kept_by.and_then(|kept| {
+    let keeper = line.keeper.and_then(|kept| {
         let line = kept.line.as_ref().map(subject);
         line.or_else(|| name_of(kept))
     });
@@ -251,7 +251,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
             .map_or("code without a stack".into(), subject)
     };
     // A container that was not seen in memory is a guess.
-    let keeps = match line.kept_by.map(|kept| &kept.how) {
+    let keeps = match line.keeper.map(|kept| &kept.how) {
         Some(How::Container(_)) => "probably keeps",
         _ => "keeps",
     };
@@ -268,7 +268,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     } else {
         per_second(line.bytes)
     };
-    let stays = match line.kept_by.map(|kept| &kept.how) {
+    let stays = match line.keeper.map(|kept| &kept.how) {
         None | Some(How::Path { .. }) if leaks && is_unnamed => " that stay",
         Some(How::Cycle { .. }) => " that only cycles keep alive",
         Some(How::Nothing { .. }) => " that nothing points to",
@@ -293,7 +293,7 @@ fn subject(frame: &Frame) -> String {
 }
 
 /// The holder of the blocks, and the path to them.
-fn kept(of: &KeptBy) -> Vec<Item> {
+fn kept(of: &Keeper) -> Vec<Item> {
     let line = of.line.as_ref();
     match &of.how {
         How::Container(_) => {

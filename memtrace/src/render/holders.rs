@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 pub(crate) use self::sought::{holders, holders_json};
 use super::stack;
 use crate::{
-    analysis::verdict::{How, KeptBy, alike, container, filling_line},
+    analysis::verdict::{How, Keeper, alike, container, filling_line},
     escape::clean,
-    recording::{Held, Holders, Path, Stacks, Step, StepKind, Way},
+    recording::{Holders, Path, Stacks, Step, StepKind, Way, WayKind},
     units::{grouped, plural},
 };
 
@@ -29,7 +29,7 @@ pub(super) const CYCLE: &str = "only a cycle keeps it: gc.collect() would free i
 pub(super) const NOTHING: &str = "nothing points to it: lost";
 
 /// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
-pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
+pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
     let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));
     match &of.how {
         How::Container(container) => format!("probably kept by a {container}{filled}"),
@@ -40,7 +40,7 @@ pub(super) fn sentence(of: &KeptBy, line: Option<String>) -> String {
 }
 
 /// The keeper of the blocks, behind a label, without its figures if they do not fit.
-pub(crate) fn kept_by_in(of: &KeptBy, columns: usize) -> String {
+pub(crate) fn kept_by_in(of: &Keeper, columns: usize) -> String {
     let whole = kept_by(of);
     match whole.chars().count() > columns {
         true => name_of(of).unwrap_or(whole),
@@ -49,7 +49,7 @@ pub(crate) fn kept_by_in(of: &KeptBy, columns: usize) -> String {
 }
 
 /// The keeper of the blocks, behind a label.
-pub(crate) fn kept_by(of: &KeptBy) -> String {
+pub(crate) fn kept_by(of: &Keeper) -> String {
     match &of.how {
         How::Container(container) => format!("probably a {container}"),
         How::Path { path, .. } => keeper(path),
@@ -59,7 +59,7 @@ pub(crate) fn kept_by(of: &KeptBy) -> String {
 }
 
 /// The name of the keeper, for a headline without a line. A stack or a register has none that helps.
-pub(super) fn name_of(of: &KeptBy) -> Option<String> {
+pub(super) fn name_of(of: &Keeper) -> Option<String> {
     let How::Path { path, .. } = &of.how else {
         return None;
     };
@@ -250,9 +250,9 @@ pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let rest = all.split_off(all.len().min(WAYS));
     let ways = all.iter().enumerate().map(|(index, of)| {
         let held = match &of.way.held {
-            Held::Path(path) => shortened(path, rate),
-            Held::Cycle => CYCLE.into(),
-            Held::Nothing => NOTHING.into(),
+            WayKind::Path(path) => shortened(path, rate),
+            WayKind::Cycle => CYCLE.into(),
+            WayKind::Nothing => NOTHING.into(),
         };
         let paths = match of.ways {
             1 => String::new(),
@@ -294,8 +294,8 @@ fn blocks(count: u32) -> String {
     plural(count.into(), "block")
 }
 
-/// `kept_by` of a verdict; `holders` are those of its site.
-pub(super) fn kept_by_json(of: &KeptBy, holders: Option<&Holders>, stacks: &Stacks) -> Value {
+/// `keeper` of a verdict; `holders` are those of its site.
+pub(super) fn kept_by_json(of: &Keeper, holders: Option<&Holders>, stacks: &Stacks) -> Value {
     // A guess stands on its line.
     let line = of.line.as_ref().map(|line| stack::line(line, true));
     let line = line.filter(|_| matches!(of.how, How::Container(_)));
@@ -342,7 +342,7 @@ fn seen_s(of: &Holders) -> Option<f64> {
 
 fn json_of_way(way: &Way, stacks: &Stacks) -> Value {
     let mut value = json!({ "how": way.held.name(), "blocks": way.blocks });
-    if let Held::Path(path) = &way.held {
+    if let WayKind::Path(path) = &way.held {
         value["expression"] = json!(path.expression);
         value["container"] = json!(path.container);
         value["path"] = path_json(path, stacks);

@@ -4,14 +4,14 @@ use super::reading::{Judged, Reading};
 use crate::{
     analysis::{
         courses::{Courses, layer_key},
-        verdict::{Class, Grade, How, KeptBy},
+        verdict::{Class, Grade, How, Keeper},
     },
     frames::Frame,
     frames::fixture::{native, python},
     hash::FastMap,
     ledger::SiteKey,
     recording::{
-        Held, Snapshot,
+        Snapshot, WayKind,
         fixture::{history, holders},
     },
     view::fixture,
@@ -91,17 +91,17 @@ pub(super) fn held() -> Reading {
     let mut reading = reading();
     let site = growing(&reading.snapshot);
     let path = history(None);
-    let held = Held::Path(path.clone());
+    let held = WayKind::Path(path.clone());
     let holders = holders(site, 4, vec![(4, held)]);
     reading.snapshot.holders.insert(site, holders);
-    let kept_by = KeptBy {
+    let keeper = Keeper {
         how: How::Path { path, share: 1.0 },
         line: Some(python("Service.handle", "/srv/app/server.py", 34)),
     };
     let judged = Judged {
         class: Class::Leak,
         grade: Grade::B,
-        kept_by: Some(kept_by),
+        keeper: Some(keeper),
     };
     reading.verdicts.insert(site, judged);
     reading

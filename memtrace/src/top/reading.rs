@@ -5,7 +5,7 @@ use crate::{
         courses::Courses,
         suppressions::Suppressions,
         system::SystemSeries,
-        verdict::{self, Class, Grade, KeptBy, Scope},
+        verdict::{self, Class, Grade, Keeper, Scope},
     },
     event::Layer,
     hash::FastMap,
@@ -39,7 +39,7 @@ pub(crate) struct Judged {
     pub(crate) class: Class,
     pub(crate) grade: Grade,
     /// As seen in memory, or guessed.
-    pub(crate) kept_by: Option<KeptBy>,
+    pub(crate) keeper: Option<Keeper>,
 }
 
 /// A span of a recording's time, CLOCK_MONOTONIC ns.
@@ -91,12 +91,12 @@ impl Reading {
     }
 
     /// What keeps the blocks of a site, as far as that is known.
-    pub(crate) fn kept_by(&self, site: &SiteKey) -> Option<KeptBy> {
+    pub(crate) fn kept_by(&self, site: &SiteKey) -> Option<Keeper> {
         let judged = self.verdicts.get(site);
-        let judged = judged.and_then(|judged| judged.kept_by.clone());
+        let judged = judged.and_then(|judged| judged.keeper.clone());
         let seen = || {
             let holders = self.snapshot.holders.get(site)?;
-            verdict::kept_by_of(holders, &self.snapshot.stacks).map(|(kept_by, _)| kept_by)
+            verdict::keeper_of(holders, &self.snapshot.stacks).map(|(keeper, _)| keeper)
         };
         judged.or_else(seen)
     }
@@ -188,7 +188,7 @@ fn verdicts(recording: &Recording) -> Result<FastMap<SiteKey, Judged>, Error> {
             let judged = Judged {
                 class: of.class,
                 grade: of.grade,
-                kept_by: of.kept_by,
+                keeper: of.keeper,
             };
             Some((key, judged))
         }

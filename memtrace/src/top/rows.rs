@@ -128,7 +128,7 @@ pub(crate) struct Row {
     /// Its processes.
     pub(crate) tgids: Vec<u32>,
     /// What keeps the blocks of the largest site, if that was searched for.
-    pub(crate) kept_by: Option<String>,
+    pub(crate) keeper: Option<String>,
     /// One of its sites leaks, by the verdicts.
     pub(crate) is_leak: bool,
     /// Its site with the most live bytes, among those that leak if any does.
@@ -255,7 +255,7 @@ impl<'a> Group<'a> {
             age_ns: age(&self.sites),
             sites: self.sites.len() as u64,
             tgids,
-            kept_by: kept.map(|kept| render::kept_by(&kept)),
+            keeper: kept.map(|kept| render::kept_by(&kept)),
             is_leak: leak.is_some(),
             largest: largest.site.key,
             id,
@@ -328,7 +328,7 @@ impl Row {
         let text = text.to_lowercase();
         let tgids = self.tgids.iter().map(ToString::to_string);
         let own = [&*self.name, &*self.place, self.id.layer.name()].map(str::to_lowercase);
-        let kept = self.kept_by.iter().map(|kept| kept.to_lowercase());
+        let kept = self.keeper.iter().map(|kept| kept.to_lowercase());
         let mut all = own.into_iter().chain(kept).chain(tgids);
         text.is_empty() || all.any(|of| of.contains(&text))
     }

@@ -7,7 +7,7 @@ use super::{
     findings::{self, findings},
 };
 use crate::{
-    analysis::verdict::{Class, Diagnosis, Evidence, KeptBy, Scope, Verdict},
+    analysis::verdict::{Class, Diagnosis, Evidence, Keeper, Scope, Verdict},
     event::Layer,
     frames::{Frame, own_line},
     recording::{Origin, Snapshot},
@@ -76,7 +76,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) measured: Option<f64>,
     /// The line that allocates most of it.
     pub(crate) allocates: Option<&'a Frame>,
-    pub(crate) kept_by: Option<&'a KeptBy>,
+    pub(crate) keeper: Option<&'a Keeper>,
 }
 
 /// Compares a recording with a condition; `end` is its state at the end.
@@ -113,7 +113,7 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
         },
         measured: of_sites.or_else(|| rate(|scope| *scope == Scope::Process)),
         allocates: largest.and_then(|verdict| line(verdict, found)),
-        kept_by: largest.and_then(|verdict| verdict.kept_by.as_ref()),
+        keeper: largest.and_then(|verdict| verdict.keeper.as_ref()),
     }
 }
 
@@ -138,7 +138,7 @@ fn growth(limit: u64, found: &Diagnosis) -> Outcome<'_> {
         },
         measured: Some(rate),
         allocates: line.and_then(|line| line.allocates),
-        kept_by: line.and_then(|line| line.kept_by),
+        keeper: line.and_then(|line| line.keeper),
     }
 }
 
@@ -166,7 +166,7 @@ fn live(limit: u64, end: &Snapshot) -> Outcome<'_> {
         },
         measured: Some(bytes as f64),
         allocates: line,
-        kept_by: None,
+        keeper: None,
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
             next: vec![],
             rate,
             blocks: None,
-            kept_by: None,
+            keeper: None,
         }
     }
 

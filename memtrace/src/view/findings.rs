@@ -8,7 +8,7 @@ use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
-        verdict::{Advice, Amount, Class, Diagnosis, How, KeptBy, Scope, Verdict},
+        verdict::{Advice, Amount, Class, Diagnosis, How, Keeper, Scope, Verdict},
     },
     event::{Device, Layer},
     frames::{Frame, own_line},
@@ -37,7 +37,7 @@ pub(crate) struct Finding<'a> {
 pub(crate) struct Line<'a> {
     /// `None`: its stack is lost.
     pub(crate) allocates: Option<&'a Frame>,
-    pub(crate) kept_by: Option<&'a KeptBy>,
+    pub(crate) keeper: Option<&'a Keeper>,
     /// Bytes per second.
     pub(crate) bytes: f64,
     /// Blocks per second, of the largest site of each process.
@@ -214,7 +214,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
         let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
         let line = Line {
             allocates: own_line(&frames),
-            kept_by: verdict.kept_by.as_ref(),
+            keeper: verdict.keeper.as_ref(),
             bytes: verdict.rate.unwrap_or(0.0),
             // A block of the layer `python` is an arena, which no line requested as such.
             blocks: match key.layer {
@@ -246,11 +246,11 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
             known.bytes += line.bytes;
             known.blocks = blocks(known.blocks, line.blocks);
             known.holes += line.holes;
-            let surest = surer(known.kept_by, line.kept_by);
-            if surest.is_some() && surest == line.kept_by {
+            let surest = surer(known.keeper, line.keeper);
+            if surest.is_some() && surest == line.keeper {
                 known.next = line.next;
             }
-            known.kept_by = surest;
+            known.keeper = surest;
         }
         None => lines.push(line),
     }
@@ -258,8 +258,8 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
 }
 
 /// An observation on one site outweighs a guess on another one of the same line.
-fn surer<'a>(a: Option<&'a KeptBy>, b: Option<&'a KeptBy>) -> Option<&'a KeptBy> {
-    let is_path = |of: &&KeptBy| matches!(of.how, How::Path { .. });
+fn surer<'a>(a: Option<&'a Keeper>, b: Option<&'a Keeper>) -> Option<&'a Keeper> {
+    let is_path = |of: &&Keeper| matches!(of.how, How::Path { .. });
     a.filter(is_path).or(b.filter(is_path)).or(a).or(b)
 }
 
@@ -270,6 +270,6 @@ fn holes(found: &Diagnosis, site: SiteKey) -> f64 {
         return 0.0;
     };
     let rows = of.accounts.iter().flat_map(|account| &account.rows);
-    let held = rows.filter(|(term, _)| *term == Term::HeldOpen(site));
+    let held = rows.filter(|(term, _)| *term == Term::Holes(site));
     held.map(|(_, bytes)| bytes).sum::<f64>() / (of.to - of.from).max(f64::MIN_POSITIVE)
 }

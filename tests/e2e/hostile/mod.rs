@@ -5,7 +5,7 @@ mod attacks;
 
 use attacks::{COSTLY, attacks};
 use memtrace_tests::{
-    Bench,
+    Fixture,
     record::{self, Record},
     running::Finished,
     targets,
@@ -149,19 +149,19 @@ fn complaint(ended: &Ended) -> Option<String> {
 }
 
 /// A recording of a program that grows for some seconds, the same for all tests.
-fn recorded(bench: &Bench) -> PathBuf {
+fn recorded(fixture: &Fixture) -> PathBuf {
     static RECORDED: OnceLock<Vec<u8>> = OnceLock::new();
-    let file = bench.path("good.mtr");
-    let growth = RECORDED.get_or_init(|| record_growth(bench));
+    let file = fixture.path("good.mtr");
+    let growth = RECORDED.get_or_init(|| record_growth(fixture));
     fs::write(&file, growth).expect("room for a file");
     file
 }
 
-fn record_growth(bench: &Bench) -> Vec<u8> {
+fn record_growth(fixture: &Fixture) -> Vec<u8> {
     let code = "import time\nk = []\nend = time.monotonic() + 2\n\
         while time.monotonic() < end: k.append(bytearray(3000)); time.sleep(0.002)";
     let command = [targets::interpreter().to_str().expect("ASCII"), "-c", code];
-    let Record { running, file } = Record::launch(bench, &[], command);
+    let Record { running, file } = Record::launch(fixture, &[], command);
     running.wait().expect_code(0);
     fs::read(file).expect("a recording")
 }
@@ -223,11 +223,11 @@ fn check(name: &str, path: &Path, good: &Path) -> (Vec<String>, String) {
 
 #[test]
 fn every_command_answers_or_refuses_in_time() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
     let base = fs::read(&file).expect("a recording");
     let mut complaints = Vec::new();
-    let number = attacks(bench.folder(), base, &mut |name, path| {
+    let number = attacks(fixture.folder(), base, &mut |name, path| {
         let (found, summary) = check(name, path, &file);
         eprintln!("{summary}");
         complaints.extend(found);
@@ -238,15 +238,15 @@ fn every_command_answers_or_refuses_in_time() {
 
 #[test]
 fn what_is_no_file_is_refused() {
-    let bench = Bench::new();
-    let good = recorded(&bench);
-    let fifo = bench.path("fifo.mtr");
+    let fixture = Fixture::new();
+    let good = recorded(&fixture);
+    let fifo = fixture.path("fifo.mtr");
     make_fifo(&fifo);
-    let folder = bench.path("folder.mtr");
+    let folder = fixture.path("folder.mtr");
     fs::create_dir(&folder).expect("a folder");
-    let empty = bench.path("empty.mtr");
+    let empty = fixture.path("empty.mtr");
     File::create(&empty).expect("a file");
-    let zero = bench.path("zero.mtr");
+    let zero = fixture.path("zero.mtr");
     symlink("/dev/zero", &zero).expect("a link");
     for path in [fifo, folder, empty, zero] {
         let name = path.file_name().expect("a name").to_string_lossy();
@@ -259,9 +259,9 @@ fn what_is_no_file_is_refused() {
 
 #[test]
 fn a_hole_of_a_tebibyte_is_not_read() {
-    let bench = Bench::new();
-    let good = recorded(&bench);
-    let file = bench.path("hole.mtr");
+    let fixture = Fixture::new();
+    let good = recorded(&fixture);
+    let file = fixture.path("hole.mtr");
     fs::copy(&good, &file).expect("a copy");
     let hole = File::options().write(true).open(&file).expect("a file");
     hole.set_len(1 << 40).expect("a file system with holes");
@@ -281,14 +281,14 @@ fn make_fifo(path: &Path) {
 
 /// Puts things in the place of a journal of `recording`, and calls `visit` with each.
 fn with_journals(
-    bench: &Bench,
+    fixture: &Fixture,
     recording: &Path,
     suffix: &str,
     mut visit: impl FnMut(&str, &Path),
 ) {
     let journal = PathBuf::from(format!("{}{suffix}", recording.display()));
     let foreign = fs::read("/proc/self/exe").expect("a file");
-    let other = hot_journal(bench, recording);
+    let other = hot_journal(fixture, recording);
     let mut try_it = |name: &str| {
         visit(name, &journal);
         fs::remove_file(&journal).expect("it is still there");
@@ -305,26 +305,26 @@ fn with_journals(
 }
 
 /// The journal of another database, whose writer is in the middle of a transaction.
-fn hot_journal(bench: &Bench, recording: &Path) -> Vec<u8> {
-    let other = bench.path("other.db");
+fn hot_journal(fixture: &Fixture, recording: &Path) -> Vec<u8> {
+    let other = fixture.path("other.db");
     fs::copy(recording, &other).expect("a copy");
     let connection = Connection::open(&other).expect("a database");
     let change = "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN; \
         UPDATE site SET live_bytes = 1; UPDATE string SET text = 'planted'; UPDATE site SET live_bytes = 2";
     connection.execute_batch(change).expect("a change");
-    let journal = fs::read(bench.path("other.db-journal")).expect("a journal");
+    let journal = fs::read(fixture.path("other.db-journal")).expect("a journal");
     assert!(journal.starts_with(&[0xd9, 0xd5, 0x05, 0xf9]), "it is hot");
     journal
 }
 
 #[test]
 fn nothing_beside_a_recording_is_followed() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
     let before = fs::read(&file).expect("a recording");
     let expected = report(&file).expect_code(0);
     for suffix in ["-journal", "-wal", "-shm"] {
-        with_journals(&bench, &file, suffix, |name, _| {
+        with_journals(&fixture, &file, suffix, |name, _| {
             let found = report(&file).expect_code(0);
             assert_eq!(found.stdout, expected.stdout, "{name} at {suffix}");
         });
@@ -334,14 +334,14 @@ fn nothing_beside_a_recording_is_followed() {
 
 #[test]
 fn an_older_recording_with_a_planted_journal_is_refused() {
-    let bench = Bench::new();
-    let file = recorded(&bench);
+    let fixture = Fixture::new();
+    let file = recorded(&fixture);
     let mut content = fs::read(&file).expect("a recording");
     // `user_version` of the SQLite header: versions before 11 had a journal.
     content[60..64].copy_from_slice(&10_u32.to_be_bytes());
     fs::write(&file, content).expect("a file");
     report(&file).expect_code(0);
-    with_journals(&bench, &file, "-journal", |name, journal| {
+    with_journals(&fixture, &file, "-journal", |name, journal| {
         let found = report(&file);
         // Nothing shows whose a file of the same owner is: it is read, and is no journal.
         if name == "a foreign file" {

@@ -31,11 +31,11 @@ by_itself() {
 by_force() {
     round one-by-one '' -d 5s --one-by-one -p "$storm"
     round killed KILL --one-by-one -p "$storm"
-    round holder-killed '' -d 5s -p "$storm"
+    round pauser-killed '' -d 5s -p "$storm"
 }
 while_time by_itself &
 while_time by_force &
-while_time sh -c 'sleep 7; pkill -KILL -f "^memtrace hold"' &
+while_time sh -c 'sleep 7; pkill -KILL -f "^memtrace pause"' &
 while [ "$SECONDS" -lt "$end" ]; do sleep 1; done
 kill -0 "$storm" && echo "storm 0" >> "$OUT/rounds"
 # Recordings must come to their end now. With more new processes, an emulated processor never would.

@@ -29,7 +29,7 @@ const ROUNDS: [&str; 7] = [
     "interrupted",
     "killed",
     "launched",
-    "holder-killed",
+    "pauser-killed",
     // It lives to the end.
     "storm",
 ];

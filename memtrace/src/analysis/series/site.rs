@@ -27,7 +27,7 @@ pub(crate) struct SiteSeries {
     /// When its blocks were last looked through while the process ran.
     pub ages: Option<Ages>,
     /// Free space that its blocks held open when the heap was last looked through, bytes.
-    pub held_open: f64,
+    pub holes: f64,
     pub(crate) code: Code,
 }
 

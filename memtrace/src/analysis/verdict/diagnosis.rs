@@ -4,7 +4,7 @@ use super::{
     advice::Advice,
     class::{Class, Grade},
     evidence::Evidence,
-    keepers::{KeptBy, LostSite},
+    keepers::{Keeper, LostSite},
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
@@ -38,7 +38,7 @@ pub(crate) struct Verdict {
     /// For a growing site: blocks per second.
     pub(crate) blocks: Option<f64>,
     /// For a leaking site.
-    pub kept_by: Option<KeptBy>,
+    pub keeper: Option<Keeper>,
 }
 
 /// All verdicts of a recording.

@@ -42,7 +42,7 @@ pub(crate) use diagnosis::{Diagnosis, ProcessAccount, Scope, Verdict};
 #[cfg(test)]
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
-pub(crate) use keepers::{How, KeptBy, LostSite, alike, container, filling_line, kept_by_of};
+pub(crate) use keepers::{How, Keeper, LostSite, alike, container, filling_line, keeper_of};
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 
@@ -114,7 +114,7 @@ fn judge(
     keepers.assign(&mut sites);
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
-        leak.is_some_and(|site| site.kept_by.is_some())
+        leak.is_some_and(|site| site.keeper.is_some())
     };
     let lost = keepers::lost_sites(series, &diagnosis.holders, stacks, suppressions);
     diagnosis

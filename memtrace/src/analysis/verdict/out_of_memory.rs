@@ -66,7 +66,7 @@ pub(super) fn judge(
             next,
             rate: finding.rate,
             blocks: None,
-            kept_by: None,
+            keeper: None,
         })
     });
     verdicts.collect()

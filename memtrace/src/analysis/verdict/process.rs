@@ -121,7 +121,7 @@ pub(super) fn judge(
             runner_up: finding.runner_up,
             rate: finding.rate,
             blocks: None,
-            kept_by: None,
+            keeper: None,
         });
     Some(JudgedProcess {
         verdicts: verdicts.collect(),

@@ -125,7 +125,7 @@ fn course_of(context: &Context, site: &SiteSeries, floor: f64) -> Option<Judged>
 /// Least growth of a site that counts, bytes. Very little matters only if it may explain why the
 /// process grows.
 fn floor(site: &SiteSeries, process_grows: bool) -> f64 {
-    match process_grows && site.held_open >= PROCESS_FLOOR {
+    match process_grows && site.holes >= PROCESS_FLOOR {
         true => HOLDER_FLOOR,
         false => SITE_FLOOR,
     }
@@ -301,13 +301,13 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         next: advice::site(class, site, context),
         rate: found.rate,
         blocks: Some(window.rate(&site.live_count, &series.times)),
-        kept_by: None,
+        keeper: None,
     };
     JudgedSite {
         verdict,
         growth,
         resident: growth * context.touched(site).unwrap_or(1.0),
-        held_open: site.held_open,
+        holes: site.holes,
         place: place(&site.key),
     }
 }

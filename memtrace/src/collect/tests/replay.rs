@@ -36,9 +36,9 @@ use crate::{
         rows::RowsError,
     },
     event::{Device, Layer, StackId},
-    hold::{Hold, HoldError, Notice},
     host::Redactor,
     ledger::DeviceTotals,
+    pause::{Notice, Pause, PauseError},
     probes::Probe,
     recording::{self, Interval, Origin, ProcessRow},
     unwind::Table,
@@ -149,15 +149,15 @@ impl Loader for Gate {
     }
 }
 
-/// A holder that records which threads may continue.
+/// A pauser that records which threads may continue.
 struct Noting(Rc<RefCell<Vec<u32>>>);
 
-impl Hold for Noting {
-    fn seize(&mut self, _: u32) -> Result<(), HoldError> {
+impl Pause for Noting {
+    fn seize(&mut self, _: u32) -> Result<(), PauseError> {
         Ok(())
     }
 
-    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
+    fn let_continue(&mut self, tid: u32) -> Result<(), PauseError> {
         self.0.borrow_mut().push(tid);
         Ok(())
     }
@@ -166,19 +166,19 @@ impl Hold for Noting {
         true
     }
 
-    fn leave(&mut self, _: u32) -> Result<(), HoldError> {
+    fn leave(&mut self, _: u32) -> Result<(), PauseError> {
         Ok(())
     }
 
-    fn halt(&mut self, _: u32) -> Result<(), HoldError> {
+    fn halt(&mut self, _: u32) -> Result<(), PauseError> {
         Ok(())
     }
 
-    fn go_on(&mut self, _: u32) -> Result<(), HoldError> {
+    fn go_on(&mut self, _: u32) -> Result<(), PauseError> {
         Ok(())
     }
 
-    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
+    fn notices(&mut self) -> Result<Vec<Notice>, PauseError> {
         Ok(Vec::new())
     }
 
@@ -285,7 +285,7 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn set_holder(&mut self, _: u32) -> Result<(), TracerError> {
+    fn set_pauser(&mut self, _: u32) -> Result<(), TracerError> {
         Ok(())
     }
 
@@ -350,7 +350,7 @@ impl Replay {
                 asked: Rc::clone(&asked),
                 gate: Arc::clone(&gate),
             }),
-            holder: Some(Box::new(Noting(Rc::clone(&continued)))),
+            pauser: Some(Box::new(Noting(Rc::clone(&continued)))),
             sink: Box::new(Kept(Rc::clone(&kept))),
             allocators: Vec::new(),
             redactor: Arc::new(Redactor::default()),

@@ -115,7 +115,7 @@ pub(in crate::holders) enum Threads {
     /// Those of this process, which runs: each is stopped for some microseconds to see its state.
     Running(u32),
     /// As they were at the moment that is looked at.
-    Held(Arc<[Stopped]>),
+    Stopped(Arc<[Stopped]>),
 }
 
 /// The time at which a stop ends if it is not released.
@@ -233,14 +233,14 @@ impl Threads {
     pub(in crate::holders) fn untouched(pid: u32) -> Self {
         let tids = tasks::threads(pid).unwrap_or_default();
         let threads = tids.into_iter().map(|tid| Stopped::new(tid, None));
-        Self::Held(threads.collect())
+        Self::Stopped(threads.collect())
     }
 
     /// Calls `with` for each thread, with the registers that it has if it can be stopped, and its stack pointer.
     /// One that runs is stopped meanwhile.
     pub(super) fn each<T: Send>(&self, with: impl Fn(&Stopped) -> T + Sync) -> Vec<T> {
         match self {
-            Self::Held(threads) => threads.iter().map(with).collect(),
+            Self::Stopped(threads) => threads.iter().map(with).collect(),
             Self::Running(pid) => {
                 let tids = tasks::threads(*pid).unwrap_or_default();
                 let executes = tasks::is_executing(*pid);
@@ -260,7 +260,7 @@ impl Threads {
     /// As [`Threads::each`], for one thread; `None`: unknown.
     pub(super) fn with<T: Send>(&self, tid: u32, with: impl Fn(&Stopped) -> T + Sync) -> Option<T> {
         match self {
-            Self::Held(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
+            Self::Stopped(threads) => threads.iter().find(|thread| thread.tid == tid).map(with),
             Self::Running(pid) if tasks::is_executing(*pid) => Some(with(&Stopped::new(tid, None))),
             Self::Running(_) => thread::scope(|scope| scope.spawn(|| one(tid, &with)).join()).ok(),
         }
@@ -381,7 +381,7 @@ impl Stopped {
 }
 
 /// A thread in a stop.
-pub(super) struct Held {
+pub(super) struct StoppedThread {
     /// To be delivered when it continues; 0: none.
     pub(super) signal: i32,
     pub(super) registers: Option<libc::user_regs_struct>,
@@ -392,7 +392,7 @@ pub(super) struct Held {
 pub(super) struct Tracees {
     /// Asked to stop.
     running: Vec<u32>,
-    pub(super) stopped: HashMap<u32, Held>,
+    pub(super) stopped: HashMap<u32, StoppedThread>,
     /// When the first was asked.
     begun: Option<Instant>,
 }
@@ -480,7 +480,7 @@ impl Tracees {
         while let Some((tid, status)) = ptrace::wait() {
             self.running.retain(|&running| running != tid);
             if status != Status::Ended {
-                self.stopped.insert(tid, Held::new(tid, status));
+                self.stopped.insert(tid, StoppedThread::new(tid, status));
             }
         }
     }
@@ -514,7 +514,7 @@ impl Tracees {
     }
 }
 
-impl Held {
+impl StoppedThread {
     fn new(tid: u32, status: Status) -> Self {
         let registers = ptrace::registers(tid).ok();
         // A thread that another stop reaches as well sees EINTR without memtrace, too.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Held, StepKind,
+    StepKind, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -25,11 +25,11 @@ fn holders_read_back() {
         heap_site(1),
         64,
         vec![
-            (40, Held::Path(history(Some(heap_site(2))))),
-            (10, Held::Path(tree())),
-            (8, Held::Path(every_kind)),
-            (3, Held::Cycle),
-            (2, Held::Nothing),
+            (40, WayKind::Path(history(Some(heap_site(2))))),
+            (10, WayKind::Path(tree())),
+            (8, WayKind::Path(every_kind)),
+            (3, WayKind::Cycle),
+            (2, WayKind::Nothing),
         ],
     );
     let unknown = holders(heap_site(3), 12, vec![]);
@@ -51,7 +51,10 @@ fn a_later_search_replaces_an_earlier_one() {
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     let sites = vec![(heap_site(1), site(64, 1))];
     writer.interval(&interval(1, sites)).unwrap();
-    let ways = vec![(40, Held::Path(history(None))), (3, Held::Path(tree()))];
+    let ways = vec![
+        (40, WayKind::Path(history(None))),
+        (3, WayKind::Path(tree())),
+    ];
     let early = Holders {
         seen: Some(std::time::Duration::from_millis(12_300)),
         ..holders(heap_site(1), 64, ways)
@@ -61,7 +64,7 @@ fn a_later_search_replaces_an_earlier_one() {
     writer.interval(&interval(2, Vec::new())).unwrap();
     let read = || Recording::open(&path).unwrap().holders().unwrap();
     assert_eq!(read(), [early]);
-    let late = holders(heap_site(1), 64, vec![(40, Held::Path(tree()))]);
+    let late = holders(heap_site(1), 64, vec![(40, WayKind::Path(tree()))]);
     writer.holders(&late).unwrap();
     writer.finish(START + SECOND).unwrap();
     assert_eq!(read(), [late]);
@@ -73,7 +76,7 @@ fn sites_that_are_not_recorded_are_left_out() {
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     let sites = vec![(heap_site(1), site(64, 1))];
     writer.interval(&interval(1, sites)).unwrap();
-    let way = |buffer| vec![(1, Held::Path(history(buffer)))];
+    let way = |buffer| vec![(1, WayKind::Path(history(buffer)))];
     let of = |site, buffer| holders(heap_site(site), 1, way(buffer));
     writer.holders(&of(9, None)).unwrap();
     writer.holders(&of(1, Some(heap_site(9)))).unwrap();
@@ -88,7 +91,7 @@ fn a_path_that_makes_no_sense_is_an_error() {
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
     let sites = vec![(heap_site(1), site(64, 1))];
     writer.interval(&interval(1, sites)).unwrap();
-    let way = vec![(1, Held::Path(history(None)))];
+    let way = vec![(1, WayKind::Path(history(None)))];
     writer.holders(&holders(heap_site(1), 1, way)).unwrap();
     writer.finish(START + SECOND).unwrap();
     let change = |sql: &str| {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Brief, Entry, frame, line};
 use crate::{
-    analysis::verdict::{Diagnosis, How, KeptBy},
+    analysis::verdict::{Diagnosis, How, Keeper},
     diff::{Comparison, SiteDifference},
     escape::clean,
     frames::own_line,
@@ -92,7 +92,7 @@ fn finding_data(finding: &Finding) -> Value {
 fn line_data(of: &Line, tgid: u32) -> Value {
     json!({
         "allocated_by": of.allocates.map(frame),
-        "kept_by": of.kept_by.map(kept),
+        "kept_by": of.keeper.map(kept),
         "bytes_per_s": of.bytes.round(),
         "blocks_per_s": of.blocks,
         "holes_bytes_per_s": of.holes.round(),
@@ -100,7 +100,7 @@ fn line_data(of: &Line, tgid: u32) -> Value {
     })
 }
 
-fn kept(of: &KeptBy) -> Value {
+fn kept(of: &Keeper) -> Value {
     let (what, path) = match &of.how {
         How::Container(container) => (format!("probably a {container}"), None),
         How::Path { path, .. } => (keeper(path), Some(whole(path, None))),

@@ -36,12 +36,12 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         next: vec![Advice::CacheLess("see the kept blocks")],
         rate: Some(rate),
         blocks: Some(25.0),
-        kept_by: None,
+        keeper: None,
     }
 }
 
 fn leak() -> Diagnosis {
-    let kept_by = KeptBy {
+    let keeper = Keeper {
         how: How::Container("list"),
         line: Some(python("Service.log", "/srv/server.py", 38)),
     };
@@ -49,7 +49,7 @@ fn leak() -> Diagnosis {
         verdicts: vec![
             verdict(Class::Leak, Scope::Process, 1_300_000.0),
             Verdict {
-                kept_by: Some(kept_by),
+                keeper: Some(keeper),
                 ..verdict(Class::Leak, Scope::Site(SITE), 140_000.0)
             },
         ],
@@ -61,7 +61,7 @@ fn leak() -> Diagnosis {
             accounts: vec![Account {
                 kind: Kind::Anonymous,
                 growth: 13e6,
-                rows: vec![(Term::HeldOpen(SITE), 11e6)],
+                rows: vec![(Term::Holes(SITE), 11e6)],
             }],
         }],
         ..Diagnosis::default()
@@ -112,8 +112,8 @@ fn a_leak_has_its_lines_and_their_cost() {
 #[test]
 fn code_without_a_name_is_named_by_its_line() {
     let mut found = leak();
-    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
-    kept_by.line = Some(python("<module>", "/srv/server.py", 38));
+    let keeper = found.verdicts[1].keeper.as_mut().unwrap();
+    keeper.line = Some(python("<module>", "/srv/server.py", 38));
     let text = text(&found);
     assert!(
         text.starts_with("leak (grade B): <module> (server.py:38) probably keeps 25 blocks/s"),
@@ -143,7 +143,7 @@ fn a_leak_whose_sites_are_suppressed_is_not_the_headline() {
 /// The leak, kept so.
 fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
     let mut found = leak();
-    found.verdicts[1].kept_by = Some(KeptBy { how, line });
+    found.verdicts[1].keeper = Some(Keeper { how, line });
     found
 }
 
@@ -183,7 +183,7 @@ fn the_observed_path_is_shown_for_two_sites_of_a_line() {
     found.stacks.put(other.stack, End::Complete, None, frames);
     let path = tree();
     found.verdicts.push(Verdict {
-        kept_by: Some(KeptBy {
+        keeper: Some(Keeper {
             how: How::Path { path, share: 1.0 },
             line: None,
         }),
@@ -352,19 +352,19 @@ fn failures_come_first_and_unused_memory_late() {
 #[test]
 fn the_line_of_source_is_never_cut() {
     let mut found = leak();
-    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
-    kept_by.how = How::Container("std::unordered_map or set");
+    let keeper = found.verdicts[1].keeper.as_mut().unwrap();
+    keeper.how = How::Container("std::unordered_map or set");
     let mut line = native("Thumbnails::get", "/srv/app");
     line.file = Some("/srv/application/source/thumbnails.cc".into());
     line.line = Some(38);
-    kept_by.line = Some(line.clone());
+    keeper.line = Some(line.clone());
     let filled = "probably a std::unordered_map or set, filled by Thumbnails::get";
     let one_line = format!("\n  kept by       {filled}  …/thumbnails.cc:38\n");
     assert!(text(&found).contains(&one_line), "{}", text(&found));
 
-    let kept_by = found.verdicts[1].kept_by.as_mut().unwrap();
+    let keeper = found.verdicts[1].keeper.as_mut().unwrap();
     line.file = Some("/srv/thumbnails_of_documents.cc".into());
-    kept_by.line = Some(line);
+    keeper.line = Some(line);
     let two_lines = format!("\n  kept by       {filled}\n{:16}…/thumbnails_of", "");
     assert!(text(&found).contains(&two_lines), "{}", text(&found));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{CYCLE, NOTHING, json_of_way, whole};
 use crate::{
     escape::clean,
-    recording::{Answer, AsOf, Found, Held, Keeper, Keepers, Kept, Sample, Stacks, Way},
+    recording::{Answer, AsOf, Found, Kept, Retainer, Retainers, Sample, Stacks, Way, WayKind},
     units::{self, grouped, seconds},
 };
 
@@ -16,10 +16,10 @@ const UNKNOWN: &str =
 
 /// The answer to each question, as text.
 pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Result<()> {
-    if let Some(keepers) = &found.holders.keepers {
-        table(keepers, out)?;
+    if let Some(retainers) = &found.holders.retainers {
+        table(retainers, out)?;
     }
-    if found.holders.samples.is_empty() && found.holders.keepers.is_none() {
+    if found.holders.samples.is_empty() && found.holders.retainers.is_none() {
         writeln!(out, "No container grew.")?;
     }
     for sample in &found.holders.samples {
@@ -60,24 +60,24 @@ fn how<T>(found: &Found<T>) -> String {
 }
 
 /// The nodes that keep most, one per line.
-fn table(keepers: &Keepers, out: &mut impl io::Write) -> io::Result<()> {
-    if keepers.reachable.blocks == 0 && keepers.lost.blocks == 0 {
+fn table(retainers: &Retainers, out: &mut impl io::Write) -> io::Result<()> {
+    if retainers.reachable.blocks == 0 && retainers.lost.blocks == 0 {
         return writeln!(out, "No block of this process is known.\n");
     }
-    let all = keepers.reachable.bytes;
+    let all = retainers.reachable.bytes;
     writeln!(
         out,
         "Reachable: {}; lost: {}",
-        amount(&keepers.reachable),
-        amount(&keepers.lost)
+        amount(&retainers.reachable),
+        amount(&retainers.lost)
     )?;
     writeln!(out, "{:>10}  {:>5}  {:>11}  by", "KEPT", "SHARE", "BLOCKS")?;
-    for Keeper { kept, depth, held } in &keepers.largest {
+    for Retainer { kept, depth, held } in &retainers.largest {
         let share = 100.0 * kept.bytes as f64 / all.max(1) as f64;
         let name = match held {
-            Held::Path(path) => whole(path, None),
-            Held::Cycle => CYCLE.to_owned(),
-            Held::Nothing => NOTHING.to_owned(),
+            WayKind::Path(path) => whole(path, None),
+            WayKind::Cycle => CYCLE.to_owned(),
+            WayKind::Nothing => NOTHING.to_owned(),
         };
         let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
         let indent = 2 * depth;
@@ -123,14 +123,14 @@ fn lines(way: &Way, sample: &Sample) -> Vec<String> {
         _ => format!("{} of {}: ", way.blocks, sample.sampled),
     };
     match &way.held {
-        Held::Path(path) => {
+        WayKind::Path(path) => {
             let whole = format!("{share}{}", whole(path, None));
             let expression = path.expression.as_deref();
             let example = expression.map(|text| format!("in Python: {}", clean(text)));
             std::iter::once(whole).chain(example).collect()
         }
-        Held::Cycle => vec![format!("{share}{CYCLE}")],
-        Held::Nothing => vec![format!("{share}{NOTHING}")],
+        WayKind::Cycle => vec![format!("{share}{CYCLE}")],
+        WayKind::Nothing => vec![format!("{share}{NOTHING}")],
     }
 }
 
@@ -148,11 +148,11 @@ pub(crate) fn holders_json(found: &Found<Answer>, pid: u32) -> Value {
             "ways": ways.map(|way| json_of_way(way, &Stacks::default())).collect::<Vec<Value>>(),
         })
     });
-    let keepers = found.holders.keepers.as_ref();
+    let retainers = found.holders.retainers.as_ref();
     json!({
         "pid": pid,
         "sought": sought.collect::<Vec<Value>>(),
-        "retained": keepers.map(keepers_json),
+        "retained": retainers.map(retainers_json),
         "as_of": found.as_of.name(),
         "longest_stop_ns": nanoseconds(found.longest_stop),
         "took_ns": nanoseconds(found.took),
@@ -160,21 +160,21 @@ pub(crate) fn holders_json(found: &Found<Answer>, pid: u32) -> Value {
     })
 }
 
-fn keepers_json(keepers: &Keepers) -> Value {
-    let largest = keepers.largest.iter().map(|keeper| {
+fn retainers_json(retainers: &Retainers) -> Value {
+    let largest = retainers.largest.iter().map(|retainer| {
         let way = Way {
             blocks: 1,
-            held: keeper.held.clone(),
+            held: retainer.held.clone(),
         };
         let mut value = json_of_way(&way, &Stacks::default());
-        value["blocks"] = json!(keeper.kept.blocks);
-        value["bytes"] = json!(keeper.kept.bytes);
-        value["depth"] = json!(keeper.depth);
+        value["blocks"] = json!(retainer.kept.blocks);
+        value["bytes"] = json!(retainer.kept.bytes);
+        value["depth"] = json!(retainer.depth);
         value
     });
     json!({
-        "reachable": kept_json(&keepers.reachable),
-        "lost": kept_json(&keepers.lost),
+        "reachable": kept_json(&retainers.reachable),
+        "lost": kept_json(&retainers.lost),
         "largest": largest.collect::<Vec<Value>>(),
     })
 }

@@ -7,8 +7,8 @@ use crate::{
 };
 use memtrace_common::unwind::End;
 
-fn kept(path: Path) -> KeptBy {
-    KeptBy {
+fn kept(path: Path) -> Keeper {
+    Keeper {
         how: How::Path { path, share: 1.0 },
         line: None,
     }
@@ -71,11 +71,11 @@ fn paths_through_one_container_are_one_line() {
     let other = |place: u32| {
         let mut path = tree();
         path.steps[0].name = format!("libfoo.so: g_cache + {place:#x}");
-        Held::Path(path)
+        WayKind::Path(path)
     };
     let ways = [
-        (30, Held::Path(long)),
-        (20, Held::Path(history(None))),
+        (30, WayKind::Path(long)),
+        (20, WayKind::Path(history(None))),
         (4, other(1)),
         (3, other(2)),
         (2, other(3)),
@@ -99,10 +99,10 @@ fn every_way_is_a_line() {
         heap_site(1),
         64,
         vec![
-            (50, Held::Path(history(None))),
-            (6, Held::Path(tree())),
-            (3, Held::Cycle),
-            (1, Held::Nothing),
+            (50, WayKind::Path(history(None))),
+            (6, WayKind::Path(tree())),
+            (3, WayKind::Cycle),
+            (1, WayKind::Nothing),
         ],
     );
     assert_eq!(
@@ -169,7 +169,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     ];
     stacks.put(heap_site(2).stack, End::Complete, None, append);
     let path = history(Some(heap_site(2)));
-    let of = KeptBy {
+    let of = Keeper {
         line: filling_line(heap_site(2), &stacks).cloned(),
         ..kept(path.clone())
     };
@@ -204,7 +204,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     let of = holders(
         heap_site(1),
         9,
-        vec![(5, Held::Path(path)), (4, Held::Cycle)],
+        vec![(5, WayKind::Path(path)), (4, WayKind::Cycle)],
     );
     let value = super::json(&of, &stacks);
     assert_eq!(value["sampled"], 9);

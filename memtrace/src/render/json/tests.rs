@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     analysis::verdict::Diagnosis,
     recording::{
-        Held,
+        WayKind,
         fixture::{history, holders},
     },
     view::fixture,
@@ -84,7 +84,7 @@ fn a_report_has_the_fields_that_scripts_rely_on() {
 fn sites_have_their_holders() {
     let mut snapshot = fixture::snapshot();
     let key = snapshot.sites[1].key;
-    let ways = vec![(3, Held::Path(history(None))), (1, Held::Nothing)];
+    let ways = vec![(3, WayKind::Path(history(None))), (1, WayKind::Nothing)];
     snapshot.holders.insert(key, holders(key, 4, ways));
     let mut exported = Vec::new();
     export(&mut exported, &snapshot, &Series::default()).unwrap();

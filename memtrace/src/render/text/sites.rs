@@ -225,7 +225,7 @@ mod tests {
     };
     use crate::{
         recording::{
-            Held, Snapshot,
+            Snapshot, WayKind,
             fixture::{holders, tree},
         },
         view::{Filter, fixture},
@@ -285,7 +285,7 @@ mod tests {
     fn holders_are_below_the_stack() {
         let mut snapshot = fixture::snapshot();
         let key = snapshot.sites[1].key;
-        let ways = vec![(3, Held::Path(tree())), (1, Held::Nothing)];
+        let ways = vec![(3, WayKind::Path(tree())), (1, WayKind::Nothing)];
         snapshot.holders.insert(key, holders(key, 4, ways));
         assert_parts(
             &render(&snapshot, &TextOptions::default()),

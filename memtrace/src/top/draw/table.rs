@@ -31,7 +31,7 @@ struct Widths {
     layer: usize,
     processes: usize,
     place: usize,
-    kept_by: usize,
+    keeper: usize,
 }
 
 impl Widths {
@@ -57,7 +57,7 @@ impl Widths {
             .find(|(age, blocks)| rest(*age, *blocks) >= LEAST_PLACE)
             .unwrap_or((0, 0));
         let rest = rest(age, blocks);
-        let kept_by = match is_wide && rows.iter().any(|row| row.kept_by.is_some()) {
+        let keeper = match is_wide && rows.iter().any(|row| row.keeper.is_some()) {
             true => rest / 2,
             false => 0,
         };
@@ -66,14 +66,14 @@ impl Widths {
             blocks,
             layer,
             processes,
-            place: rest.saturating_sub(kept_by + usize::from(kept_by > 0)),
-            kept_by,
+            place: rest.saturating_sub(keeper + usize::from(keeper > 0)),
+            keeper,
         }
     }
 
     /// One line, whose cells are already harmless.
     fn join(&self, cells: [&str; 8]) -> String {
-        let [live, growth, age, blocks, processes, layer, place, kept_by] = cells;
+        let [live, growth, age, blocks, processes, layer, place, keeper] = cells;
         let mut line = format!("{live:>LIVE$} {growth:>GROWTH$}");
         let numbers = [
             (age, self.age),
@@ -84,8 +84,8 @@ impl Widths {
             line += &format!(" {cell:>width$}");
         }
         line += &format!(" {layer:<0$}  {place:<1$}", self.layer, self.place);
-        if self.kept_by > 0 {
-            line += &format!(" {kept_by:<0$}", self.kept_by);
+        if self.keeper > 0 {
+            line += &format!(" {keeper:<0$}", self.keeper);
         }
         line
     }
@@ -116,8 +116,8 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, style: Style) -
         };
         let growth = growth(row.growth);
         let place = text::named(&row.name, &row.place, widths.place);
-        let kept_by = row.kept_by.as_deref().unwrap_or_default();
-        let kept_by = text::cut(kept_by, widths.kept_by);
+        let keeper = row.keeper.as_deref().unwrap_or_default();
+        let keeper = text::cut(keeper, widths.keeper);
         let cells = widths.join([
             &size(row.live_bytes),
             &growth,
@@ -126,7 +126,7 @@ pub(super) fn draw(frame: &mut Frame, area: Rect, state: &State, style: Style) -
             &processes(&row.tgids),
             &layer(row),
             &place,
-            &kept_by,
+            &keeper,
         ]);
         let is_growing = row.growth >= 1.0 && look == style.plain;
         let spans = match is_growing

@@ -54,8 +54,8 @@ pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {
     evidence: "the allocator has at least half of it free, and at least half of the resident holes in its heap are held open by blocks from leaking sites",
     find: OfProcess::Unexplained(|growing| {
         let retained = growing.retained();
-        let (holes, grade) = growing.held_open_by(Class::Leak)?;
-        let all = growing.context.series.held_open;
+        let (holes, grade) = growing.holes_of(Class::Leak)?;
+        let all = growing.context.series.holes;
         let explains = holes >= OF_RESIDUAL * all && all >= OF_RESIDUAL * retained;
         (retained >= OF_RESIDUAL * growing.residual && explains).then(|| {
             let evidence = AROUND.with([
@@ -78,7 +78,7 @@ pub(super) const HOLES: Rule<OfProcess> = Rule {
         let blocks = window.change(&series.live_blocks);
         let heap = Judged::of(&series.times, &series.heap, window.from, PROCESS_FLOOR);
         let rises = heap.is_ok_and(|heap| heap.shape() == Shape::Steady);
-        let is_unknown = series.held_open == 0.0;
+        let is_unknown = series.holes == 0.0;
         let enough = retained >= OF_RESIDUAL * growing.residual && blocks * PAGE >= retained;
         (is_unknown && enough && rises).then(|| {
             let evidence = BETWEEN_BLOCKS.with([

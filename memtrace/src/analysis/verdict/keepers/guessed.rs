@@ -2,7 +2,7 @@
 //! ([`super::seen`]), it is probably a container, whose own buffer is also a block: a buffer that
 //! grows with the leak points to the line that inserts.
 
-use super::keeper::{How, KeptBy};
+use super::keeper::{How, Keeper};
 use crate::{
     analysis::{
         series::{ProcessSeries, SiteSeries},
@@ -67,25 +67,25 @@ impl Candidate<'_> {
 /// The container that grew with the live blocks of `leak`, and its site: among the sites with the
 /// most callers in common with it, the one whose growth is nearest. If none has common callers, as
 /// when a thread keeps blocks that another one made, there must be only one candidate.
-pub(super) fn kept_by(
+pub(super) fn keeper(
     leak: &SiteSeries,
     series: &ProcessSeries,
     window: Window,
     stacks: &Stacks,
-) -> Option<(KeptBy, SiteKey)> {
-    let kept_by = |site: &SiteSeries| {
+) -> Option<(Keeper, SiteKey)> {
+    let keeper = |site: &SiteSeries| {
         let (container, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;
-        let kept_by = KeptBy {
+        let keeper = Keeper {
             how: How::Container(container.name),
             line: Some(line.clone()),
         };
-        Some((kept_by, site.key))
+        Some((keeper, site.key))
     };
     // A single growing buffer keeps its contents; many buffers are kept by something else.
     let is_one = leak.key.layer != Layer::Python && window.change(&leak.live_count) < 2.0;
     let own = leak.code.container.map(|container| container.holds);
     if is_one && own.is_some() || matches!(own, Some(Holds::Some(_))) {
-        return kept_by(leak);
+        return keeper(leak);
     }
     let callers: Vec<&Frame> = stacks.get(leak.key.stack).frames().collect();
     let common = |site: &SiteSeries| {
@@ -108,12 +108,12 @@ pub(super) fn kept_by(
         let nearer = b.distance().total_cmp(&a.distance());
         a.common.cmp(&b.common).then(nearer)
     });
-    let keeper = match (nearest, &others[..]) {
+    let buffer = match (nearest, &others[..]) {
         (Some(nearest), _) => nearest,
         (None, [only]) if only.is_close() => only,
         _ => return None,
     };
-    kept_by(keeper.site)
+    keeper(buffer.site)
 }
 
 /// The line that filled a container whose own memory has moved since the recording, and the site of that memory: the

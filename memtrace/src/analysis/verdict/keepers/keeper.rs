@@ -7,13 +7,13 @@ use crate::{
 
 /// The holder of a site's blocks.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct KeptBy {
+pub(crate) struct Keeper {
     pub(crate) how: How,
     /// The line that inserts into it, if known.
     pub(crate) line: Option<Frame>,
 }
 
-impl KeptBy {
+impl Keeper {
     /// The container that was seen.
     pub(super) fn container(&self) -> Option<&Step> {
         match &self.how {

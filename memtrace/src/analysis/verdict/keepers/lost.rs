@@ -26,8 +26,8 @@ pub(in super::super) fn sites(
     suppressions: &Suppressions,
 ) -> Vec<LostSite> {
     let share_of = |key: &SiteKey| {
-        let (kept_by, _) = seen::kept_by(holders.get(key)?, stacks)?;
-        match kept_by.how {
+        let (keeper, _) = seen::keeper(holders.get(key)?, stacks)?;
+        match keeper.how {
             How::Nothing { share } => Some(share),
             _ => None,
         }

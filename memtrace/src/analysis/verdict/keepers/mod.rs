@@ -18,10 +18,10 @@ use crate::{
     recording::{Holders, Stacks},
 };
 
-pub(crate) use keeper::{How, KeptBy, container};
+pub(crate) use keeper::{How, Keeper, container};
 pub(crate) use lost::LostSite;
 pub(super) use lost::sites as lost_sites;
-pub(crate) use seen::{alike, filling_line, kept_by as kept_by_of};
+pub(crate) use seen::{alike, filling_line, keeper as keeper_of};
 
 /// What the search for keepers reads.
 pub(super) struct Keepers<'a> {
@@ -33,22 +33,22 @@ pub(super) struct Keepers<'a> {
 }
 
 /// A keeper, and the site of its own memory if it is known.
-type Found = (KeptBy, Option<SiteKey>);
+type Found = (Keeper, Option<SiteKey>);
 
 impl Keepers<'_> {
     /// Adds the keeper to each verdict. The site of a keeper's own buffer becomes part of the leak that it keeps.
     pub(super) fn assign(&self, sites: &mut Vec<Verdict>) {
-        let mut keepers = Vec::new();
+        let mut buffers = Vec::new();
         for verdict in sites.iter_mut() {
             let Scope::Site(key) = verdict.scope else {
                 continue;
             };
             match self.find(verdict.class, &key) {
-                Some((kept_by, keeper)) => {
-                    let keeper = keeper.filter(|_| leaks(verdict.class));
-                    keepers.extend(keeper.map(|site| (Scope::Site(site), kept_by.clone())));
-                    advise(verdict, &kept_by.how);
-                    verdict.kept_by = Some(kept_by);
+                Some((keeper, buffer)) => {
+                    let buffer = buffer.filter(|_| leaks(verdict.class));
+                    buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
+                    advise(verdict, &keeper.how);
+                    verdict.keeper = Some(keeper);
                 }
                 None if key.layer != Layer::Vm && !self.holders.contains_key(&key) => {
                     let asks = |advice: &&mut Advice| **advice == Advice::FindKeeper;
@@ -58,43 +58,43 @@ impl Keepers<'_> {
                 None => {}
             }
         }
-        merge(sites, &keepers);
+        merge(sites, &buffers);
     }
 
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let seen = self.holders.get(key);
-        let seen = seen.and_then(|holders| seen::kept_by(holders, self.stacks));
+        let seen = seen.and_then(|holders| seen::keeper(holders, self.stacks));
         // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
         let is_open = class == Class::Undetermined;
-        let seen = seen.filter(|(kept_by, _)| leaks(class) || is_open && kept_by.has_growing());
+        let seen = seen.filter(|(keeper, _)| leaks(class) || is_open && keeper.has_growing());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
-            Some((kept_by, _)) if kept_by.lacks_line() => Some(self.with_line(kept_by, class, key)),
+            Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
             None => self.guess(class, key),
         }
     }
 
     /// Adds the line that fills a container, if its growth shows that line.
-    fn with_line(&self, mut kept_by: KeptBy, class: Class, key: &SiteKey) -> Found {
-        let alike = kept_by
+    fn with_line(&self, mut keeper: Keeper, class: Class, key: &SiteKey) -> Found {
+        let alike = keeper
             .container()
             .and_then(|container| guessed::filled_like(container, self.series, self.stacks));
-        let (line, keeper) = match alike {
-            Some((line, keeper)) => (Some(line), Some(keeper)),
+        let (line, buffer) = match alike {
+            Some((line, buffer)) => (Some(line), Some(buffer)),
             None => self
                 .guess(class, key)
-                .map_or((None, None), |(guess, keeper)| (guess.line, keeper)),
+                .map_or((None, None), |(guess, buffer)| (guess.line, buffer)),
         };
-        kept_by.line = line;
-        (kept_by, keeper)
+        keeper.line = line;
+        (keeper, buffer)
     }
 
     fn guess(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let mut sites = self.series.sites.iter();
         let leak = sites.find(|site| leaks(class) && site.key == *key)?;
-        let (kept_by, keeper) = guessed::kept_by(leak, self.series, self.window, self.stacks)?;
-        Some((kept_by, Some(keeper)))
+        let (keeper, buffer) = guessed::keeper(leak, self.series, self.window, self.stacks)?;
+        Some((keeper, Some(buffer)))
     }
 }
 
@@ -115,17 +115,17 @@ fn advise(verdict: &mut Verdict, how: &How) {
     }
 }
 
-fn merge(sites: &mut Vec<Verdict>, keepers: &[(Scope, KeptBy)]) {
+fn merge(sites: &mut Vec<Verdict>, buffers: &[(Scope, Keeper)]) {
     // The buffer of a container that keeps leaked blocks is part of that leak.
-    let keeper = |of: &Verdict| keepers.iter().find(|(scope, _)| *scope == of.scope);
-    sites.retain(|verdict| verdict.class != Class::Cache || keeper(verdict).is_none());
+    let buffer = |of: &Verdict| buffers.iter().find(|(scope, _)| *scope == of.scope);
+    sites.retain(|verdict| verdict.class != Class::Cache || buffer(verdict).is_none());
     // What was seen of that container is better than a guess.
     for verdict in sites {
-        let guessed = |of: &KeptBy| matches!(of.how, How::Container(_));
-        if verdict.kept_by.as_ref().is_some_and(guessed)
-            && let Some((_, kept_by)) = keeper(verdict)
+        let guessed = |of: &Keeper| matches!(of.how, How::Container(_));
+        if verdict.keeper.as_ref().is_some_and(guessed)
+            && let Some((_, keeper)) = buffer(verdict)
         {
-            verdict.kept_by = Some(kept_by.clone());
+            verdict.keeper = Some(keeper.clone());
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The keeper of a site's blocks, from observations in the memory of its process.
 
-use super::keeper::{How, KeptBy, container, is_growing};
+use super::keeper::{How, Keeper, container, is_growing};
 use crate::{
     frames::{Frame, containers, own_line},
     ledger::SiteKey,
-    recording::{Held, Holders, Path, Stacks, Step, StepKind, Way},
+    recording::{Holders, Path, Stacks, Step, StepKind, Way, WayKind},
 };
 
 /// A way of keeping counts for the site if it applies to at least this share of the blocks with a
@@ -47,12 +47,12 @@ pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
 
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
-pub(crate) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Option<SiteKey>)> {
+pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Option<SiteKey>)> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let most = alike(holders).into_iter().next()?;
     let grows = match &most.way.held {
-        Held::Path(path) => container(path).is_some_and(is_growing),
-        Held::Cycle | Held::Nothing => false,
+        WayKind::Path(path) => container(path).is_some_and(is_growing),
+        WayKind::Cycle | WayKind::Nothing => false,
     };
     let of_known = match grows {
         true => 0.0,
@@ -63,7 +63,7 @@ pub(crate) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
     let way = is_of_most.then_some(most.way)?;
     let share = blocks / f64::from(holders.sampled.max(1));
     let how = match &way.held {
-        Held::Path(path) => {
+        WayKind::Path(path) => {
             let mut path = path.clone();
             if container(&path).is_some_and(|step| is_link(step, holders.site)) {
                 path.container = None;
@@ -72,12 +72,12 @@ pub(crate) fn kept_by(holders: &Holders, stacks: &Stacks) -> Option<(KeptBy, Opt
             let line = filled.and_then(|step| line_of(step, stacks)).cloned();
             let buffer = filled.and_then(|step| step.buffer);
             let how = How::Path { path, share };
-            return Some((KeptBy { how, line }, buffer));
+            return Some((Keeper { how, line }, buffer));
         }
-        Held::Cycle => How::Cycle { share },
-        Held::Nothing => How::Nothing { share },
+        WayKind::Cycle => How::Cycle { share },
+        WayKind::Nothing => How::Nothing { share },
     };
-    Some((KeptBy { how, line: None }, None))
+    Some((Keeper { how, line: None }, None))
 }
 
 /// Whether a block is one of those that it seems to contain: they link one another.
@@ -88,7 +88,7 @@ fn is_link(step: &Step, site: SiteKey) -> bool {
 /// Whether two ways are the same for a site: blocks may hang in a container by several paths.
 fn are_alike(a: &Way, b: &Way) -> bool {
     match (&a.held, &b.held) {
-        (Held::Path(a), Held::Path(b)) => match (up_to_container(a), up_to_container(b)) {
+        (WayKind::Path(a), WayKind::Path(b)) => match (up_to_container(a), up_to_container(b)) {
             (Some(a), Some(b)) => {
                 let same = |(a, b): (&Step, &Step)| {
                     a.kind == b.kind && (a.name == b.name || is_thread(a) && is_thread(b))

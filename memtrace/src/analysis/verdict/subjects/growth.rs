@@ -109,11 +109,11 @@ impl<'a> Growing<'a> {
 
     /// Memory that blocks of a class's sites hold open, bytes, and the worst grade of these; `None`
     /// if they hold nothing open.
-    pub(in super::super) fn held_open_by(&self, class: Class) -> Option<(f64, Grade)> {
+    pub(in super::super) fn holes_of(&self, class: Class) -> Option<(f64, Grade)> {
         let sites = self.sites.iter().filter(|site| site.verdict.class == class);
-        let holding = sites.filter(|site| site.held_open > 0.0);
+        let holding = sites.filter(|site| site.holes > 0.0);
         let grade = holding.clone().map(|site| site.verdict.grade).max()?;
-        Some((holding.map(|site| site.held_open).sum(), grade))
+        Some((holding.map(|site| site.holes).sum(), grade))
     }
 
     /// Growth rate of live memory.

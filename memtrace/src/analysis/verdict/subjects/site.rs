@@ -27,7 +27,7 @@ pub(in super::super) struct JudgedSite {
     /// The part of `growth` that became resident, bytes.
     pub(in super::super) resident: f64,
     /// Free space that its blocks hold open, bytes.
-    pub(in super::super) held_open: f64,
+    pub(in super::super) holes: f64,
     pub(in super::super) place: Place,
 }
 

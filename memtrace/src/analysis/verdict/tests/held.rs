@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Held, StepKind,
+    StepKind, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -10,7 +10,7 @@ const APPEND: &str = "std::vector<int*, A>::_M_realloc_insert;Service.log;main";
 
 /// The holder of the blocks of `grow`, 64 of which were sampled. The buffer of a vector that
 /// probably keeps them grows beside it.
-fn kept(ways: Vec<(u32, Held)>) -> Diagnosis {
+fn kept(ways: Vec<(u32, WayKind)>) -> Diagnosis {
     of(&|t| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
         sites: vec![
@@ -22,13 +22,13 @@ fn kept(ways: Vec<(u32, Held)>) -> Diagnosis {
     })
 }
 
-fn kept_by(found: &Diagnosis) -> Option<&KeptBy> {
+fn kept_by(found: &Diagnosis) -> Option<&Keeper> {
     let mut sites = found.verdicts.iter();
     let grow = sites.find(|verdict| verdict.scope == Scope::Site(heap_site(1)));
-    grow?.kept_by.as_ref()
+    grow?.keeper.as_ref()
 }
 
-fn path(ways: Vec<(u32, Held)>) -> Option<How> {
+fn path(ways: Vec<(u32, WayKind)>) -> Option<How> {
     kept_by(&kept(ways)).map(|of| of.how.clone())
 }
 
@@ -36,8 +36,8 @@ fn path(ways: Vec<(u32, Held)>) -> Option<How> {
 fn observations_outweigh_guesses() {
     let list = history(Some(heap_site(2)));
     let found = kept(vec![
-        (60, Held::Path(list.clone())),
-        (4, Held::Path(tree())),
+        (60, WayKind::Path(list.clone())),
+        (4, WayKind::Path(tree())),
     ]);
     expect(&found, Class::Leak);
     let kept = kept_by(&found).unwrap();
@@ -55,19 +55,19 @@ fn a_way_of_few_blocks_is_not_that_of_the_site() {
     let list = || {
         let mut list = history(None);
         list.steps[2].growth_per_s = Some(0.0);
-        Held::Path(list)
+        WayKind::Path(list)
     };
     let is_path = |ways| matches!(path(ways), Some(How::Path { .. }));
     // Four of five of those that are known, and half of all.
     assert!(is_path(vec![(32, list())]));
-    assert!(is_path(vec![(48, list()), (12, Held::Nothing)]));
+    assert!(is_path(vec![(48, list()), (12, WayKind::Nothing)]));
     assert!(!is_path(vec![(31, list())]));
-    assert!(!is_path(vec![(47, list()), (13, Held::Nothing)]));
+    assert!(!is_path(vec![(47, list()), (13, WayKind::Nothing)]));
     assert!(!is_path(vec![]));
     // Half of all, if it grows.
-    let growing = || Held::Path(history(None));
-    assert!(is_path(vec![(32, growing()), (32, Held::Nothing)]));
-    assert!(!is_path(vec![(31, growing()), (33, Held::Nothing)]));
+    let growing = || WayKind::Path(history(None));
+    assert!(is_path(vec![(32, growing()), (32, WayKind::Nothing)]));
+    assert!(!is_path(vec![(31, growing()), (33, WayKind::Nothing)]));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_growing_container_is_named_even_if_the_kind_of_growth_is_open() {
             holders: vec![holders(
                 heap_site(2),
                 64,
-                vec![(64, Held::Path(list.clone()))],
+                vec![(64, WayKind::Path(list.clone()))],
             )],
             ..Moment::default()
         });
@@ -89,7 +89,7 @@ fn a_growing_container_is_named_even_if_the_kind_of_growth_is_open() {
         found
             .verdicts
             .iter()
-            .any(|verdict| verdict.kept_by.is_some())
+            .any(|verdict| verdict.keeper.is_some())
     };
     assert!(course(27.0));
     assert!(!course(0.0));
@@ -103,8 +103,8 @@ fn paths_through_one_container_count_together() {
         .steps
         .insert(4, step(StepKind::Block, "", "MeanBackward0"));
     let ways = vec![
-        (30, Held::Path(list.clone())),
-        (30, Held::Path(graph.clone())),
+        (30, WayKind::Path(list.clone())),
+        (30, WayKind::Path(graph.clone())),
     ];
     let share = 60.0 / 64.0;
     assert_eq!(
@@ -116,22 +116,22 @@ fn paths_through_one_container_count_together() {
     );
     // In another container they do not.
     graph.steps[2].name = ".other".into();
-    let ways = vec![(30, Held::Path(list)), (30, Held::Path(graph))];
+    let ways = vec![(30, WayKind::Path(list)), (30, WayKind::Path(graph))];
     assert!(!matches!(path(ways), Some(How::Path { .. })));
 }
 
 #[test]
 fn cycles_and_lost_blocks_are_named() {
     let share = 1.0;
-    let cycle = path(vec![(64, Held::Cycle)]);
+    let cycle = path(vec![(64, WayKind::Cycle)]);
     assert_eq!(cycle, Some(How::Cycle { share }));
-    let lost = path(vec![(64, Held::Nothing)]);
+    let lost = path(vec![(64, WayKind::Nothing)]);
     assert_eq!(lost, Some(How::Nothing { share }));
 }
 
 #[test]
 fn a_path_without_a_container_has_no_line() {
-    let found = kept(vec![(64, Held::Path(tree()))]);
+    let found = kept(vec![(64, WayKind::Path(tree()))]);
     let kept = kept_by(&found).unwrap();
     assert_eq!(kept.line, None);
     assert!(matches!(kept.how, How::Path { .. }));
@@ -145,7 +145,7 @@ fn a_link_is_not_a_container() {
     linked.steps[head].kind = StepKind::Block;
     linked.steps[head].buffer = Some(heap_site(1));
     linked.container = Some(head);
-    let found = kept(vec![(64, Held::Path(linked))]);
+    let found = kept(vec![(64, WayKind::Path(linked))]);
     let kept = kept_by(&found).unwrap();
     assert_eq!(kept.line, None);
     let container = match &kept.how {
@@ -170,7 +170,7 @@ fn filler(buffers: &'static [(&'static str, f64)]) -> Option<String> {
             holders: vec![holders(
                 heap_site(1),
                 64,
-                vec![(64, Held::Path(vector.clone()))],
+                vec![(64, WayKind::Path(vector.clone()))],
             )],
             ..Moment::default()
         }

@@ -17,7 +17,7 @@ fn amplified(grown: fn(f64) -> f64, holder: &'static str) -> Diagnosis {
             ),
             (Layer::Vm, "brk", true, (20.0 + 1.1 * t) * MIB, 1),
         ],
-        held_open: vec![(holder, t)],
+        holes: vec![(holder, t)],
         ..Moment::default()
     })
 }
@@ -28,9 +28,7 @@ fn few_blocks_that_hold_holes_open_are_the_cause() {
     expect(&found, Class::Leak);
     assert_eq!(found.verdicts[0].grade, Grade::B);
     let rows = &found.accounts[0].accounts[0].rows;
-    let held = rows
-        .iter()
-        .find(|(term, _)| matches!(term, Term::HeldOpen(_)));
+    let held = rows.iter().find(|(term, _)| matches!(term, Term::Holes(_)));
     assert!(
         held.is_some_and(|(_, bytes)| *bytes > 60.0 * MIB),
         "{rows:?}"
@@ -57,7 +55,7 @@ const VECTOR: &str = "void std::vector<int*, A>::_M_realloc_insert<int*>(int*)";
 
 /// The holder of the blocks of `grow`, a KiB each, beside a container's buffer of this many KiB
 /// over time.
-fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) -> Option<KeptBy> {
+fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) -> Option<Keeper> {
     let at = |t: f64| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
         sites: vec![
@@ -79,12 +77,12 @@ fn kept_beside(container: &'static str, origin: Origin, buffer: fn(f64) -> f64) 
 }
 
 /// The function that fills the container.
-fn function(kept: &KeptBy) -> Option<&str> {
+fn function(kept: &Keeper) -> Option<&str> {
     kept.line.as_ref()?.function.as_deref()
 }
 
 /// The holder of the blocks of the first site.
-fn kept(found: Diagnosis) -> Option<KeptBy> {
+fn kept(found: Diagnosis) -> Option<Keeper> {
     let mut sites = found.verdicts.into_iter();
     let grow = sites.find(|verdict| match verdict.scope {
         Scope::Site(key) => key.stack.0 == 1,
@@ -92,8 +90,8 @@ fn kept(found: Diagnosis) -> Option<KeptBy> {
     });
     let grow = grow.unwrap();
     let asks = grow.next.contains(&Advice::FindKeeper);
-    assert!(!asks || grow.kept_by.is_none(), "{:?}", grow.next);
-    grow.kept_by
+    assert!(!asks || grow.keeper.is_none(), "{:?}", grow.next);
+    grow.keeper
 }
 
 #[test]
@@ -141,7 +139,7 @@ fn an_older_container_that_grew_once_may_keep_the_blocks() {
 
 /// The holder of the blocks of `grow`, a KiB each, beside vectors that another thread fills with
 /// their addresses.
-fn kept_by_another_thread(vectors: &'static [&'static str]) -> Option<KeptBy> {
+fn kept_by_another_thread(vectors: &'static [&'static str]) -> Option<Keeper> {
     kept(of(&|t| {
         let buffers = vectors
             .iter()
@@ -166,7 +164,7 @@ fn another_thread_keeps_the_blocks_only_if_nothing_else_can() {
 }
 
 /// Python arenas grow by a MiB/s, beside a vector that grows by this many bytes per byte of them.
-fn kept_in_arenas(buffer: f64) -> Option<KeptBy> {
+fn kept_in_arenas(buffer: f64) -> Option<Keeper> {
     kept(of(&|t| Moment {
         memory: resident(20.0 + t, 2.0, 0.0),
         sites: vec![

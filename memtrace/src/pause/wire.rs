@@ -1,4 +1,4 @@
-//! Messages between the collector and the holder: three words each.
+//! Messages between the collector and the pauser: three words each.
 
 use std::io::{self, Read};
 
@@ -20,7 +20,7 @@ pub(super) enum Request {
     GoOn { tgid: u32 },
 }
 
-/// A report of the holder's action.
+/// A report of the pauser's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The process is traced now, or why not: an errno, 0 for success.

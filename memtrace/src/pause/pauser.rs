@@ -1,4 +1,4 @@
-//! The collector's end of the line to the holder.
+//! The collector's end of the line to the pauser.
 
 use std::{
     collections::VecDeque,
@@ -17,13 +17,13 @@ use crate::{
     process::{tasks, weight},
 };
 
-/// The hidden subcommand that is the holder.
-pub(crate) const SUBCOMMAND: &str = "hold";
+/// The hidden subcommand that is the pauser.
+pub(crate) const SUBCOMMAND: &str = "pause";
 
-/// Time limit for the holder to start, and to read a message.
+/// Time limit for the pauser to start, and to read a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time limit for later answers: until the holder answers, it continues no thread.
+/// Time limit for later answers: until the pauser answers, it continues no thread.
 const TO_ANSWER: Duration = Duration::from_secs(2);
 
 /// Time limit for an execve(2) that was running when memtrace came. After it, the process is not traced.
@@ -31,7 +31,7 @@ const TO_EXECUTE: Duration = Duration::from_secs(1);
 
 /// Why a process cannot be held.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HoldError {
+pub(crate) enum PauseError {
     #[error("process {tgid} is already traced by `{name}` ({tracer})")]
     TracedAlready {
         tgid: u32,
@@ -40,23 +40,23 @@ pub(crate) enum HoldError {
     },
     #[error("process {tgid} cannot be traced by ptrace: {source}")]
     Refused { tgid: u32, source: io::Error },
-    #[error("the helper process `memtrace hold` does not respond: {0}")]
+    #[error("the helper process `memtrace pause` does not respond: {0}")]
     Gone(#[source] io::Error),
 }
 
-/// Requests from the collector to a holder of threads.
-pub(crate) trait Hold {
+/// Requests from the collector to a pauser of threads.
+pub(crate) trait Pause {
     /// Begins to trace every thread of a process, and those that it makes. No thread stops for it.
     ///
     /// # Errors
     /// Another process traces it already, or tracing is not permitted.
-    fn seize(&mut self, tgid: u32) -> Result<(), HoldError>;
+    fn seize(&mut self, tgid: u32) -> Result<(), PauseError>;
 
     /// Continues a thread that waits, or is about to.
     ///
     /// # Errors
-    /// The holder is gone: the kernel has let every thread go.
-    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError>;
+    /// The pauser is gone: the kernel has let every thread go.
+    fn let_continue(&mut self, tid: u32) -> Result<(), PauseError>;
 
     /// Whether it traces a process at this moment.
     fn traces(&self, tgid: u32) -> bool;
@@ -64,28 +64,28 @@ pub(crate) trait Hold {
     /// Releases a process to another tracer. Its threads run on.
     ///
     /// # Errors
-    /// As [`Hold::let_continue`].
-    fn leave(&mut self, tgid: u32) -> Result<(), HoldError>;
+    /// As [`Pause::let_continue`].
+    fn leave(&mut self, tgid: u32) -> Result<(), PauseError>;
 
-    /// Stops every thread of a process, which takes a moment, until [`Hold::go_on`]; for 10 seconds at most.
+    /// Stops every thread of a process, which takes a moment, until [`Pause::go_on`]; for 10 seconds at most.
     ///
     /// # Errors
-    /// As [`Hold::let_continue`].
-    fn halt(&mut self, tgid: u32) -> Result<(), HoldError>;
+    /// As [`Pause::let_continue`].
+    fn halt(&mut self, tgid: u32) -> Result<(), PauseError>;
 
     /// Resumes a halted process.
     ///
     /// # Errors
-    /// As [`Hold::let_continue`].
-    fn go_on(&mut self, tgid: u32) -> Result<(), HoldError>;
+    /// As [`Pause::let_continue`].
+    fn go_on(&mut self, tgid: u32) -> Result<(), PauseError>;
 
-    /// The holder's own actions since the last call.
+    /// The pauser's own actions since the last call.
     ///
     /// # Errors
-    /// As [`Hold::let_continue`].
-    fn notices(&mut self) -> Result<Vec<Notice>, HoldError>;
+    /// As [`Pause::let_continue`].
+    fn notices(&mut self) -> Result<Vec<Notice>, PauseError>;
 
-    /// Continues the holder, in case it was stopped: threads would wait for it without limit.
+    /// Continues the pauser, in case it was stopped: threads would wait for it without limit.
     fn wake(&self);
 }
 
@@ -103,8 +103,8 @@ impl Line {
     }
 }
 
-/// A running holder. Dropping it lets every thread go.
-pub(crate) struct Holder {
+/// A running pauser. Dropping it lets every thread go.
+pub(crate) struct Pauser {
     child: Child,
     socket: UnixStream,
     inbox: Inbox,
@@ -113,7 +113,7 @@ pub(crate) struct Holder {
     has_answered: bool,
 }
 
-impl Holder {
+impl Pauser {
     /// Starts one that finds its [`super::Stops`] by the descriptors `maps`.
     pub(crate) fn spawn(line: Line, maps: &[OwnedFd], with_children: bool) -> io::Result<Self> {
         let maps: Vec<i32> = maps.iter().map(AsRawFd::as_raw_fd).collect();
@@ -200,15 +200,15 @@ fn has_executed(tgid: u32) -> bool {
     true
 }
 
-impl Hold for Holder {
-    fn seize(&mut self, tgid: u32) -> Result<(), HoldError> {
-        // The holder would wait for the execve, and every thread that it keeps would wait for the holder.
+impl Pause for Pauser {
+    fn seize(&mut self, tgid: u32) -> Result<(), PauseError> {
+        // The pauser would wait for the execve, and every thread that it keeps would wait for the pauser.
         if !has_executed(tgid) {
             let source = io::Error::new(io::ErrorKind::TimedOut, "its execve does not end");
-            return Err(HoldError::Refused { tgid, source });
+            return Err(PauseError::Refused { tgid, source });
         }
         self.send(Request::Seize { tgid })
-            .map_err(HoldError::Gone)?;
+            .map_err(PauseError::Gone)?;
         loop {
             let answer =
                 |notice: &Notice| matches!(notice, Notice::Seized { tgid: of, .. } if *of == tgid);
@@ -217,12 +217,12 @@ impl Hold for Holder {
             {
                 return match (errno, tasks::tracer_of(tgid)) {
                     (0, _) => Ok(()),
-                    (_, Some(tracer)) if tracer != 0 => Err(HoldError::TracedAlready {
+                    (_, Some(tracer)) if tracer != 0 => Err(PauseError::TracedAlready {
                         tgid,
                         tracer,
                         name: tasks::name_of(tracer),
                     }),
-                    (errno, _) => Err(HoldError::Refused {
+                    (errno, _) => Err(PauseError::Refused {
                         tgid,
                         source: io::Error::from_raw_os_error(errno),
                     }),
@@ -231,34 +231,34 @@ impl Hold for Holder {
             if let Err(error) = self.read(true) {
                 // The kernel detaches a dead tracer from all threads.
                 let _ = self.child.kill();
-                return Err(HoldError::Gone(error));
+                return Err(PauseError::Gone(error));
             }
         }
     }
 
-    fn let_continue(&mut self, tid: u32) -> Result<(), HoldError> {
+    fn let_continue(&mut self, tid: u32) -> Result<(), PauseError> {
         self.send(Request::Continue { tid })
-            .map_err(HoldError::Gone)
+            .map_err(PauseError::Gone)
     }
 
     fn traces(&self, tgid: u32) -> bool {
         tasks::tracer_of(tgid) == Some(self.pid())
     }
 
-    fn leave(&mut self, tgid: u32) -> Result<(), HoldError> {
-        self.send(Request::Leave { tgid }).map_err(HoldError::Gone)
+    fn leave(&mut self, tgid: u32) -> Result<(), PauseError> {
+        self.send(Request::Leave { tgid }).map_err(PauseError::Gone)
     }
 
-    fn halt(&mut self, tgid: u32) -> Result<(), HoldError> {
-        self.send(Request::Halt { tgid }).map_err(HoldError::Gone)
+    fn halt(&mut self, tgid: u32) -> Result<(), PauseError> {
+        self.send(Request::Halt { tgid }).map_err(PauseError::Gone)
     }
 
-    fn go_on(&mut self, tgid: u32) -> Result<(), HoldError> {
-        self.send(Request::GoOn { tgid }).map_err(HoldError::Gone)
+    fn go_on(&mut self, tgid: u32) -> Result<(), PauseError> {
+        self.send(Request::GoOn { tgid }).map_err(PauseError::Gone)
     }
 
-    fn notices(&mut self) -> Result<Vec<Notice>, HoldError> {
-        while self.read(false).map_err(HoldError::Gone)? {}
+    fn notices(&mut self) -> Result<Vec<Notice>, PauseError> {
+        while self.read(false).map_err(PauseError::Gone)? {}
         Ok(self.notices.drain(..).collect())
     }
 
@@ -268,7 +268,7 @@ impl Hold for Holder {
     }
 }
 
-impl Drop for Holder {
+impl Drop for Pauser {
     fn drop(&mut self) {
         // The end of the stream is its word to go.
         let _ = self.socket.shutdown(std::net::Shutdown::Write);

@@ -10,13 +10,13 @@ use std::{
 /// Held for the length of a test. Tests that trace disturb one another (the
 /// machine's load, the bystander check), so most run one at a time, whichever
 /// process or thread they run in.
-pub struct Bench {
+pub struct Fixture {
     folder: tempfile::TempDir,
     _turn: File,
 }
 
-impl Bench {
-    /// Waits until no other test has a bench.
+impl Fixture {
+    /// Waits until no other test has a fixture.
     ///
     /// # Panics
     /// Without root.
@@ -25,7 +25,7 @@ impl Bench {
         Self::after(File::lock)
     }
 
-    /// Waits until all other benches are of this kind: for tests whose targets mostly sleep.
+    /// Waits until all other fixtures are of this kind: for tests whose targets mostly sleep.
     ///
     /// # Panics
     /// Without root.
@@ -66,7 +66,7 @@ impl Bench {
         self.folder.path()
     }
 
-    /// A path in [`Bench::folder`].
+    /// A path in [`Fixture::folder`].
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -10,7 +10,7 @@ use super::{
     ways,
     witness::{Witness, Witnesses},
 };
-use crate::recording::{Held, Keeper, Keepers, Kept, Path, Step, StepKind};
+use crate::recording::{Kept, Path, Retainer, Retainers, Step, StepKind, WayKind};
 use std::collections::HashSet;
 
 /// Computes the bytes that each node reached by a search keeps. Drops the cache of `memory`, because the computation
@@ -65,11 +65,11 @@ impl Scene<'_> {
     }
 
     /// The nodes that keep most; `None`: not requested.
-    pub(super) fn keepers(&self) -> Option<Keepers> {
+    pub(super) fn retainers(&self) -> Option<Retainers> {
         let retained = self.retained.as_ref()?;
         let (_, garbage) = virtual_nodes(self.graph);
-        let largest = retained.keepers();
-        let nodes: Vec<NodeId> = largest.iter().map(|keeper| keeper.node).collect();
+        let largest = retained.retainers();
+        let nodes: Vec<NodeId> = largest.iter().map(|retainer| retainer.node).collect();
         // Garbage as a whole is not a node of the graph.
         let known: Vec<NodeId> = nodes.iter().copied().filter(|&it| it != garbage).collect();
         let witnesses = Witnesses::new(self.graph, &known, self.cached.now().clone());
@@ -80,22 +80,25 @@ impl Scene<'_> {
         let found: Vec<(usize, Witness)> = found.collect();
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
-        let mut names: Vec<Option<Held>> = nodes.iter().map(|_| None).collect();
+        let mut names: Vec<Option<WayKind>> = nodes.iter().map(|_| None).collect();
         for (index, witness) in &found {
             let ways = ways::ways(&naming, &[witness], &lengths, &growth);
             names[*index] = ways.into_iter().next().map(|way| way.held);
         }
-        let largest = largest.into_iter().zip(names).map(|(keeper, held)| Keeper {
-            kept: keeper.kept,
-            depth: keeper.depth,
-            held: match held {
-                Some(held) => held,
-                None if keeper.node == garbage => Held::Cycle,
-                None => self.unnamed(keeper.node),
-            },
-        });
+        let largest = largest
+            .into_iter()
+            .zip(names)
+            .map(|(retainer, held)| Retainer {
+                kept: retainer.kept,
+                depth: retainer.depth,
+                held: match held {
+                    Some(held) => held,
+                    None if retainer.node == garbage => WayKind::Cycle,
+                    None => self.unnamed(retainer.node),
+                },
+            });
         let lost = self.lost();
-        Some(Keepers {
+        Some(Retainers {
             reachable: retained.total(),
             lost: Kept {
                 bytes: lost.iter().map(|block| block.size).sum(),
@@ -106,7 +109,7 @@ impl Scene<'_> {
     }
 
     /// A node without a path, named by its address.
-    fn unnamed(&self, node: NodeId) -> Held {
+    fn unnamed(&self, node: NodeId) -> WayKind {
         let is_object = self.graph.object(node).is_some();
         let step = Step {
             kind: if is_object {
@@ -121,7 +124,7 @@ impl Scene<'_> {
             repeated: 1,
             buffer: None,
         };
-        Held::Path(Path {
+        WayKind::Path(Path {
             steps: vec![step],
             container: None,
             expression: None,

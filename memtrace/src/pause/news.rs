@@ -1,4 +1,4 @@
-//! Events that the holder waits for: stops and ends of traced threads, and messages.
+//! Events that the pauser waits for: stops and ends of traced threads, and messages.
 
 use std::{
     io, mem,

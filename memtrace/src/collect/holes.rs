@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::processes::Processes;
 use crate::{
-    ledger::{HeldOpen, Hole, Ledger, ProcessId, SiteKey},
+    ledger::{Hole, Holes, Ledger, ProcessId, SiteKey},
     process::{page_size, pagemap::ResidentPages},
 };
 
@@ -38,7 +38,7 @@ impl Default for Allowance {
 pub(super) fn of(
     ledger: &Ledger,
     processes: &Processes,
-) -> Vec<(ProcessId, Vec<(SiteKey, HeldOpen)>)> {
+) -> Vec<(ProcessId, Vec<(SiteKey, Holes)>)> {
     let is_too_much = ledger.outstanding() > BLOCKS_AT_MOST;
     let mut allowance = Allowance::default();
     let running = processes.iter();
@@ -61,11 +61,11 @@ fn of_process(
     ledger: &Ledger,
     tgid: u32,
     allowance: &mut Allowance,
-) -> Option<Vec<(SiteKey, HeldOpen)>> {
+) -> Option<Vec<(SiteKey, Holes)>> {
     let mut holes = Vec::new();
     ledger.for_each_hole(tgid, |hole| holes.push(hole));
     let mut pages = ResidentPages::open(tgid).ok()?;
-    let mut by_site: BTreeMap<SiteKey, HeldOpen> = BTreeMap::new();
+    let mut by_site: BTreeMap<SiteKey, Holes> = BTreeMap::new();
     let holes = largest(holes, allowance.holes);
     allowance.holes -= holes.len();
     for hole in holes {

@@ -1,4 +1,4 @@
-//! The holder: the process that traces every thread of the job, passes their signals on at once,
+//! The pauser: the process that traces every thread of the job, passes their signals on at once,
 //! and keeps the threads that the kernel side marked until the collector releases them.
 
 use std::{

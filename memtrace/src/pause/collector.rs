@@ -1,4 +1,4 @@
-//! The collector as the holder sees it: at work, stopped, or on its way out.
+//! The collector as the pauser sees it: at work, stopped, or on its way out.
 
 use std::{fs, io, os::unix::fs::FileExt};
 
