@@ -2,10 +2,9 @@
 //! perf events.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs, io, iter,
     num::NonZeroU32,
-    ops::Range,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
@@ -53,42 +52,74 @@ pub(super) struct Attacher {
 pub(super) enum Way {
     /// Kernels from 6.10: all places of a file at once.
     Multi {
-        /// In the order of their names; those of devices are loaded when one is probed.
-        programs: Vec<Option<OwnedFd>>,
+        programs: BTreeMap<Program, OwnedFd>,
         session: Option<Session>,
         /// By [`Plain`].
         plain: Vec<OwnedFd>,
         warmth: Option<Warmth>,
         own: OwnPrograms,
     },
-    /// Older ones: a perf event for each, by the programs of these names.
-    Perf(Names),
+    /// Older ones: a perf event for each.
+    Perf {
+        /// The programs do nothing.
+        empty: bool,
+    },
 }
 
-/// Entry and return of memory functions, entry and return of device functions, static probes, return instructions.
-const PROGRAMS: Names = [
-    "call_entry",
-    "call_return",
-    "device_entry",
-    "device_return",
-    "device_request",
-    "call_end",
-];
-const EMPTY_PROGRAMS: Names = [
-    "empty_entry",
-    "empty_return",
-    "empty_entry",
-    "empty_return",
-    "empty_entry",
-    "empty_entry",
-];
-type Names = [&'static str; 6];
+/// Programs with a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    Entry,
+    Return,
+    DeviceEntry,
+    DeviceReturn,
+    /// Of a static probe.
+    Request,
+    /// At a return instruction.
+    End,
+}
 
-/// Those of the above that are for devices.
-const DEVICE: Range<usize> = 2..4;
+impl Program {
+    const ALL: [Self; 6] = [
+        Self::Entry,
+        Self::Return,
+        Self::DeviceEntry,
+        Self::DeviceReturn,
+        Self::Request,
+        Self::End,
+    ];
 
-/// The one for return instructions, which is also loaded when it is needed.
-const ENDS: usize = 5;
+    /// For one end of a probe.
+    fn of(probe: &Probe, at_return: bool) -> Self {
+        match (probe.usdt.is_some(), probe.function.of_device(), at_return) {
+            (true, ..) => Self::Request,
+            (_, _, true) if !probe.ends.is_empty() => Self::End,
+            (_, false, false) => Self::Entry,
+            (_, false, true) => Self::Return,
+            (_, true, false) => Self::DeviceEntry,
+            (_, true, true) => Self::DeviceReturn,
+        }
+    }
+
+    /// Whether it is loaded when it is needed.
+    fn is_late(self) -> bool {
+        matches!(self, Self::DeviceEntry | Self::DeviceReturn | Self::End)
+    }
+
+    /// `empty`: of one that does nothing.
+    fn name(self, empty: bool) -> &'static str {
+        match (self, empty) {
+            (Self::Entry, false) => "call_entry",
+            (Self::Return, false) => "call_return",
+            (Self::DeviceEntry, false) => "device_entry",
+            (Self::DeviceReturn, false) => "device_return",
+            (Self::Request, false) => "device_request",
+            (Self::End, false) => "call_end",
+            (Self::Return | Self::DeviceReturn, true) => "empty_return",
+            (_, true) => "empty_entry",
+        }
+    }
+}
 
 /// Functions that programs call most: each has a program of its own.
 const HOT: [&str; 2] = ["malloc", "free"];
@@ -139,18 +170,10 @@ pub(super) enum Plain {
 /// Their names.
 const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 
-/// Place in the above.
-fn program_of(probe: &Probe, at_return: bool) -> usize {
-    match probe.usdt {
-        Some(_) => 4,
-        None if at_return && !probe.ends.is_empty() => ENDS,
-        None => usize::from(probe.function.of_device()) * 2 + usize::from(at_return),
-    }
-}
-
 /// The programs of an [`Attacher`], before they are loaded.
 pub(super) struct Programs {
-    names: Names,
+    /// They do nothing.
+    empty: bool,
     multi: Option<multi::Prepared>,
     /// Returns may be left alone.
     session: bool,
@@ -168,10 +191,7 @@ impl Programs {
             false => multi::Prepared::new(ebpf, object).map_or_else(not_multi, Some),
         };
         Ok(Self {
-            names: match options.empty_probes {
-                true => EMPTY_PROGRAMS,
-                false => PROGRAMS,
-            },
+            empty: options.empty_probes,
             multi,
             // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
             session: !options.empty_probes && !options.frame_pointers,
@@ -181,9 +201,9 @@ impl Programs {
 
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(self) -> Attacher {
-        let names = self.names;
+        let empty = self.empty;
         Attacher {
-            way: self.load_multi().unwrap_or(Way::Perf(names)),
+            way: self.load_multi().unwrap_or(Way::Perf { empty }),
             taken: Taken::default(),
         }
     }
@@ -191,22 +211,24 @@ impl Programs {
     fn load_multi(self) -> Option<Way> {
         let prepared = self.multi?;
         prepared.try_links().map_or_else(not_multi, Some)?;
-        let first = names_but_devices(&self.names);
+        let first: Vec<Program> = Program::ALL
+            .into_iter()
+            .filter(|program| !program.is_late())
+            .collect();
+        let names = first.iter().map(|program| program.name(self.empty));
+        let names: Vec<_> = names.chain(PLAIN).collect();
         let (loaded, session) = std::thread::scope(|scope| {
             let session = (self.session && prepared.has_sessions())
                 .then(|| scope.spawn(|| prepared.load(SESSION, Ends::Both)));
-            let loaded = prepared.load_all(&first);
+            let loaded = prepared.load_all(&names);
             (loaded, session.and_then(|program| program.join().ok()))
         });
         let mut programs: Vec<_> = loaded.map_or_else(not_multi, Some)?;
-        let plain = programs.split_off(first.len() - PLAIN.len());
-        let mut programs: Vec<_> = programs.into_iter().map(Some).collect();
-        programs.splice(DEVICE.start..DEVICE.start, DEVICE.map(|_| None));
-        programs.push(None);
+        let plain = programs.split_off(first.len());
         let failed = |error: &_| tracing::debug!("returns are always probed: {error}");
         let session = session.and_then(|program| program.inspect_err(failed).ok());
         Some(Way::Multi {
-            programs,
+            programs: first.into_iter().zip(programs).collect(),
             session: session.map(|program| Session {
                 program,
                 thread_caches: self.thread_caches,
@@ -217,18 +239,12 @@ impl Programs {
                 .ok(),
             plain,
             own: OwnPrograms {
-                names: self.names,
+                empty: self.empty,
                 prepared: Box::new(prepared),
                 by_cookie: HashMap::new(),
             },
         })
     }
-}
-
-/// The programs that are loaded at the start: those of memory, of static probes, and without a cookie.
-fn names_but_devices(names: &Names) -> Vec<&'static str> {
-    let (memory, rest) = (&names[..DEVICE.start], &names[DEVICE.end..ENDS]);
-    [memory, rest, &PLAIN].concat()
 }
 
 fn not_multi<T>(error: MultiError) -> Option<T> {
@@ -239,12 +255,12 @@ fn not_multi<T>(error: MultiError) -> Option<T> {
 /// Whether a probe is worth a program of its own.
 fn is_hot(probe: &Probe) -> bool {
     let mut names = iter::once(&probe.symbol).chain(&probe.aliases);
-    program_of(probe, false) == 0 && names.any(|name| HOT.contains(&name.as_str()))
+    Program::of(probe, false) == Program::Entry && names.any(|name| HOT.contains(&name.as_str()))
 }
 
 /// Programs that are loaded when they are needed: copies of the program for entries, each for one function, and others.
 pub(super) struct OwnPrograms {
-    names: Names,
+    empty: bool,
     prepared: Box<multi::Prepared>,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
@@ -262,7 +278,8 @@ impl OwnPrograms {
             .take(OWN_PROGRAMS - self.by_cookie.len())
             .collect();
         let load = |cookie| {
-            let program = self.prepared.load_for(self.names[0], cookie);
+            let entry = Program::Entry.name(self.empty);
+            let program = self.prepared.load_for(entry, cookie);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
         };
@@ -279,19 +296,19 @@ impl OwnPrograms {
         self.by_cookie.extend(new.into_iter().zip(loaded));
     }
 
-    /// Loads the programs that are missing at some places.
+    /// Loads the missing ones of these programs.
     fn complete(
         &self,
-        programs: &mut [Option<OwnedFd>],
-        places: impl Iterator<Item = usize>,
+        programs: &mut BTreeMap<Program, OwnedFd>,
+        needed: impl Iterator<Item = Program>,
     ) -> Result<(), TracerError> {
-        let missing: BTreeSet<usize> = places.filter(|&place| programs[place].is_none()).collect();
-        let names: Vec<_> = missing.iter().map(|&place| self.names[place]).collect();
-        let loaded = self.prepared.load_all(&names);
+        let missing: BTreeSet<Program> = needed
+            .filter(|program| !programs.contains_key(program))
+            .collect();
+        let names = missing.iter().map(|program| program.name(self.empty));
+        let loaded = self.prepared.load_all(&names.collect::<Vec<_>>());
         let loaded = loaded.map_err(|error| TracerError::Late(error.to_string()))?;
-        for (place, program) in missing.into_iter().zip(loaded) {
-            programs[place] = Some(program);
-        }
+        programs.extend(missing.into_iter().zip(loaded));
         Ok(())
     }
 
@@ -309,10 +326,11 @@ impl OwnPrograms {
 impl Attacher {
     /// Loads the programs that [`Programs::load`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
-        let Way::Perf(programs) = &self.way else {
+        let Way::Perf { empty } = self.way else {
             return Ok(());
         };
-        for &program in programs.iter().chain(&PLAIN) {
+        let names = Program::ALL.map(|program| program.name(empty));
+        for program in names.into_iter().chain(PLAIN) {
             match uprobe(ebpf, program)?.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::program(program, source)),
@@ -334,7 +352,7 @@ impl Attacher {
             return Vec::new();
         };
         let session = session.iter().map(|session| &session.program);
-        let all = programs.iter().flatten().chain(plain).chain(session);
+        let all = programs.values().chain(plain).chain(session);
         all.chain(own.loaded()).collect()
     }
 
@@ -346,7 +364,7 @@ impl Attacher {
         let Way::Multi { programs, own, .. } = &mut self.way else {
             return Ok(());
         };
-        own.complete(programs, DEVICE.chain([ENDS]))
+        own.complete(programs, Program::ALL.into_iter())
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -384,7 +402,7 @@ impl Attacher {
                     links.extend(attach_around(probes, taken, &mut attach)?);
                     Ok::<_, TracerError>(())
                 };
-                let ends = |probe| [false, true].map(|at_return| program_of(probe, at_return));
+                let ends = |probe| [false, true].map(|at_return| Program::of(probe, at_return));
                 own.complete(programs, probes.iter().flat_map(ends))?;
                 let in_session: Vec<&Probe> = match session {
                     Some(session) => allocating
@@ -409,20 +427,18 @@ impl Attacher {
                         }
                         shared.retain(|probe| own.of(probe).is_none());
                     }
-                    for (place, program) in programs.iter().enumerate() {
-                        let Some(program) = program else { continue };
-                        let at_place: Vec<&Probe> = shared
+                    for (&program, fd) in programs.iter() {
+                        let of_program: Vec<&Probe> = shared
                             .iter()
                             .copied()
-                            .filter(|probe| program_of(probe, ends == Ends::Return) == place)
+                            .filter(|probe| Program::of(probe, ends == Ends::Return) == program)
                             .collect();
-                        if !at_place.is_empty() {
-                            let ends = if place == ENDS {
-                                Ends::Instruction
-                            } else {
-                                ends
+                        if !of_program.is_empty() {
+                            let ends = match program {
+                                Program::End => Ends::Instruction,
+                                _ => ends,
                             };
-                            attach(program, &at_place, ends)?;
+                            attach(fd, &of_program, ends)?;
                         }
                     }
                 }
@@ -433,20 +449,19 @@ impl Attacher {
                     warmth.keep();
                 }
             }
-            Way::Perf(programs) => {
+            Way::Perf { empty } => {
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
-                    let place = program_of(probe, at_return);
-                    let offsets = if place == ENDS {
-                        &probe.ends[..]
-                    } else {
-                        &[probe.file_offset]
+                    let program = Program::of(probe, at_return);
+                    let offsets = match program {
+                        Program::End => &probe.ends[..],
+                        _ => &[probe.file_offset],
                     };
                     for &offset in offsets {
                         let mut attach = |_: &[&Probe], places: &Places| {
                             let at = (offset, places.semaphore(probe, offset));
-                            attach_one(ebpf, programs[place], tgid, &path, (probe, at))
+                            attach_one(ebpf, program.name(*empty), tgid, &path, (probe, at))
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);
                     }
@@ -482,7 +497,7 @@ impl Attacher {
                     .map_err(|source| TracerError::Uprobes { tgid, source })?;
                 Ok(vec![Link::Multi(link)])
             }
-            Way::Perf(_) => {
+            Way::Perf { .. } => {
                 let name = PLAIN[program as usize];
                 let uprobe = uprobe(ebpf, name)?;
                 offsets

@@ -12,7 +12,7 @@ use std::{
 
 use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
-use super::btf;
+use super::{btf, code_maps::CodeError};
 
 /// Why the kernel side could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +63,8 @@ pub(crate) enum TracerError {
     Uprobes { tgid: u32, source: io::Error },
     #[error("cannot update a map of the kernel side: {0}")]
     Map(#[from] MapError),
+    #[error(transparent)]
+    Code(#[from] CodeError),
     #[error("cannot read the state of a program: {0}")]
     State(io::Error),
 }

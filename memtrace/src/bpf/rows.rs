@@ -38,6 +38,16 @@ pub(crate) enum RowsError {
     TooManyFiles,
 }
 
+/// The destination of tables.
+pub(crate) trait Loader: Send + Sync {
+    /// Makes `table` the one of file number `exec`; `None`: it has none, which is
+    /// to be walked along frame pointers.
+    ///
+    /// # Errors
+    /// The kernel refuses, usually for lack of memory; walks then end in the file.
+    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError>;
+}
+
 /// The tables of all files. Shared by the threads that compile them.
 pub(crate) struct Rows {
     outer: OwnedFd,
@@ -56,13 +66,10 @@ impl Rows {
             )),
         })
     }
+}
 
-    /// Makes `table` the one of file number `exec`; `None`: it has none, which is
-    /// to be walked along frame pointers.
-    ///
-    /// # Errors
-    /// The kernel refuses, usually for lack of memory; walks then end in the file.
-    pub(crate) fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
+impl Loader for Rows {
+    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
         if exec >= EXECS {
             return Err(RowsError::TooManyFiles);
         }

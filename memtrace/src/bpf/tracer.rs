@@ -14,13 +14,14 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use memtrace_common::{
-    code_map::KnownFile,
+    code_map::{self, KnownFile},
     device::EntryPoint,
     element::{Table, slot},
     kernel::{Sampling, Settings},
     limits::{SCRATCHES, SPARE_SCRATCHES},
     loss::{COUNTER_EMITTED, COUNTER_WORDS, COUNTERS, Reason},
     process::{FileKey, Process, process_flags},
+    python::{Imports, Interpreter},
     ring::CHUNK,
 };
 
@@ -32,20 +33,18 @@ use super::{
     code_maps::CodeMaps,
     elements::{self, ElementMap, Elements},
     error::TracerError,
+    kernel::{Abilities, Kernel, Losses},
     link::Link,
     maps::{descriptor, take},
     options::Options,
     raw::{Raw, Shared},
     removal::detach,
     ring::{self, Ring},
-    rows::Rows,
+    rows::{Loader, Rows},
     stops::StopMaps,
     tracefs,
 };
 use crate::probes::{Probe, device_libraries};
-
-/// Losses by reason.
-pub(crate) type Losses = std::collections::HashMap<Reason, u64>;
 
 /// The kernel side, built by `cargo xtask build-ebpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
@@ -338,121 +337,6 @@ impl Tracer {
         )
     }
 
-    /// Starts or stops recording in all processes at one moment.
-    pub(crate) fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
-        Ok(self.recording.set(0, u32::from(on), 0)?)
-    }
-
-    /// Begins tracing a process whose probes are in place (or that will exec).
-    pub(crate) fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
-        // Any value that other processes are unlikely to have, an earlier one of this number included.
-        self.traced += 1;
-        let image = u64::from(tgid) << 32 | u64::from(self.traced);
-        let process = Process {
-            epoch: image,
-            image,
-            space: tgid,
-            flags: process_flags::ACTIVE,
-        };
-        self.processes.insert(tgid, process)?;
-        self.changes.announce();
-        Ok(image)
-    }
-
-    /// Whether a process is traced.
-    pub(crate) fn traces(&self, tgid: u32) -> bool {
-        self.processes.get(tgid).is_ok()
-    }
-
-    /// Threads that a running process has created while recording; the count restarts when a
-    /// process ends, and is 0 for processes beyond the limit (16,384 have one).
-    pub(crate) fn threads_created(&self, tgid: u32) -> u64 {
-        self.threads_created.get(tgid).unwrap_or(0)
-    }
-
-    /// Starts tracking the code of a process.
-    pub(crate) fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
-        Ok(self.code.begin(tgid)?)
-    }
-
-    /// Whether the kernel reports when a file was written to.
-    pub(crate) fn has_file_versions(&self) -> bool {
-        self.has_file_versions
-    }
-
-    /// The maps of unwind tables.
-    pub(crate) fn rows(&self) -> Arc<Rows> {
-        Arc::clone(&self.rows)
-    }
-
-    /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
-    pub(crate) fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
-        Ok(self.files.insert(key, known)?)
-    }
-
-    /// Starts stopping threads for the process `pauser`, if that traces them; 0: for none.
-    pub(crate) fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError> {
-        Ok(self.pauser.set(0, pauser, 0)?)
-    }
-
-    /// Attaches the probes of one file, open at `file`, in one process.
-    pub(crate) fn attach(
-        &mut self,
-        tgid: u32,
-        file: &fs::File,
-        probes: &[Probe],
-    ) -> Result<Attached, TracerError> {
-        self.attacher.attach(&mut self.ebpf, tgid, file, probes)
-    }
-
-    /// Lets C++ exceptions of one process pass return probes: `offsets` of the file, open at
-    /// `file`, are where unwinding begins.
-    pub(crate) fn attach_unwinding(
-        &mut self,
-        tgid: u32,
-        file: &fs::File,
-        offsets: &[u64],
-    ) -> Result<Vec<Link>, TracerError> {
-        self.attacher
-            .attach_plain(&mut self.ebpf, Plain::Unwinding, tgid, file, offsets)
-    }
-
-    /// Lets the kernel side see the end of each code object in one process: `offset` of the file, open at `file`, is where
-    /// they end.
-    pub(crate) fn attach_code_dealloc(
-        &mut self,
-        tgid: u32,
-        file: &fs::File,
-        offset: u64,
-    ) -> Result<Vec<Link>, TracerError> {
-        self.attacher
-            .attach_plain(&mut self.ebpf, Plain::CodeDealloc, tgid, file, &[offset])
-    }
-
-    /// The kernel side's counters so far: by reason, and records it tried to emit.
-    pub(crate) fn counters(&self) -> Result<(Losses, u64), TracerError> {
-        let sum = |slot: usize| -> u64 {
-            let read = |counters: &[u64; COUNTER_WORDS]| {
-                // SAFETY: a reference is valid to read; the kernel side counts meanwhile.
-                unsafe { (&raw const counters[slot]).read_volatile() }
-            };
-            self.counters.iter().map(read).sum()
-        };
-        let sums: [u64; COUNTERS as usize] = std::array::from_fn(sum);
-        let skipped = self.skipped()?;
-        let mut losses: Losses = Reason::ALL
-            .into_iter()
-            .filter_map(|reason| Some((reason, *sums.get(reason.slot()? as usize)?)))
-            .collect();
-        *losses.entry(Reason::ProgramSkipped).or_default() += skipped;
-        Ok((losses, sums[COUNTER_EMITTED as usize]))
-    }
-
-    /// Which walks were verified.
-    pub(crate) fn sampling(&self) -> Result<Sampling, TracerError> {
-        Ok(self.sampling.get(&0, 0)?.0)
-    }
-
     /// Runs of our programs that the kernel skipped, in any process, because a program or a call of bpf(2) was running on
     /// the same CPU (`recursion_misses`, kernel/bpf/syscall.c).
     fn skipped(&self) -> Result<u64, TracerError> {
@@ -480,16 +364,141 @@ impl Tracer {
         Ok(skipped)
     }
 
-    /// Forwards the kernel side's log.
-    pub(crate) fn flush_log(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.flush();
+    /// The maps that the pauser needs.
+    pub(crate) fn stop_maps(&self) -> &StopMaps {
+        &self.stop_maps
+    }
+}
+
+impl Kernel for Tracer {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            heap: self.heap,
+            unwinds: self.unwinds,
+            python_frames: self.python_frames,
+            verifies: self.verifies,
+            has_file_versions: self.has_file_versions,
         }
     }
 
-    /// Continues threads that were sent SIGSTOP for a pauser that died before it took the signal
-    /// away: their marks are still there.
-    pub(crate) fn let_stopped_go(&mut self) {
+    fn tables(&self) -> Arc<dyn Loader> {
+        Arc::clone(&self.rows) as Arc<dyn Loader>
+    }
+
+    fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
+        Ok(self.recording.set(0, u32::from(on), 0)?)
+    }
+
+    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
+        // Any value that other processes are unlikely to have, an earlier one of this number included.
+        self.traced += 1;
+        let image = u64::from(tgid) << 32 | u64::from(self.traced);
+        let process = Process {
+            epoch: image,
+            image,
+            space: tgid,
+            flags: process_flags::ACTIVE,
+        };
+        self.processes.insert(tgid, process)?;
+        self.changes.announce();
+        Ok(image)
+    }
+
+    fn traces(&self, tgid: u32) -> bool {
+        self.processes.get(tgid).is_ok()
+    }
+
+    fn attach(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        probes: &[Probe],
+    ) -> Result<Attached, TracerError> {
+        self.attacher.attach(&mut self.ebpf, tgid, file, probes)
+    }
+
+    fn attach_unwinding(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        offsets: &[u64],
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attacher
+            .attach_plain(&mut self.ebpf, Plain::Unwinding, tgid, file, offsets)
+    }
+
+    fn attach_code_dealloc(
+        &mut self,
+        tgid: u32,
+        file: &fs::File,
+        offset: u64,
+    ) -> Result<Vec<Link>, TracerError> {
+        self.attacher
+            .attach_plain(&mut self.ebpf, Plain::CodeDealloc, tgid, file, &[offset])
+    }
+
+    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), TracerError> {
+        Ok(self.code.set_code_ends(tgid, exec)?)
+    }
+
+    fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
+        Ok(self.files.insert(key, known)?)
+    }
+
+    fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+        Ok(self.code.begin(tgid)?)
+    }
+
+    fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError> {
+        Ok(self.code.distrust(tgid)?)
+    }
+
+    fn code_sequence(&self, tgid: u32) -> Result<u64, TracerError> {
+        Ok(self.code.sequence(tgid)?)
+    }
+
+    fn is_code_behind(&self, tgid: u32) -> bool {
+        self.code.is_behind(tgid)
+    }
+
+    fn publish_code(
+        &mut self,
+        tgid: u32,
+        sequence: u64,
+        mappings: &[code_map::Mapping],
+    ) -> Result<(), TracerError> {
+        Ok(self.code.publish(tgid, sequence, mappings)?)
+    }
+
+    fn code_forked(&mut self, parent: u32, child: u32) -> bool {
+        self.code.forked(parent, child)
+    }
+
+    fn code_ended(&mut self, tgid: u32) {
+        self.code.ended(tgid);
+    }
+
+    fn code_requests(&mut self) -> Vec<u32> {
+        self.code.requests()
+    }
+
+    fn set_interpreter(
+        &mut self,
+        tgid: u32,
+        interpreter: Option<Interpreter>,
+    ) -> Result<(), TracerError> {
+        Ok(self.code.set_interpreter(tgid, interpreter)?)
+    }
+
+    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), TracerError> {
+        Ok(self.code.set_imports(tgid, imports)?)
+    }
+
+    fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError> {
+        Ok(self.pauser.set(0, pauser, 0)?)
+    }
+
+    fn let_stopped_go(&mut self) {
         let stopped = self.stop_maps.marked();
         for tid in stopped {
             // SAFETY: no memory is involved. A vanished thread is not an error.
@@ -497,8 +506,35 @@ impl Tracer {
         }
     }
 
-    /// The maps that the pauser needs.
-    pub(crate) fn stop_maps(&self) -> &StopMaps {
-        &self.stop_maps
+    fn threads_created(&self, tgid: u32) -> u64 {
+        self.threads_created.get(tgid).unwrap_or(0)
+    }
+
+    fn counters(&self) -> Result<(Losses, u64), TracerError> {
+        let sum = |slot: usize| -> u64 {
+            let read = |counters: &[u64; COUNTER_WORDS]| {
+                // SAFETY: a reference is valid to read; the kernel side counts meanwhile.
+                unsafe { (&raw const counters[slot]).read_volatile() }
+            };
+            self.counters.iter().map(read).sum()
+        };
+        let sums: [u64; COUNTERS as usize] = std::array::from_fn(sum);
+        let skipped = self.skipped()?;
+        let mut losses: Losses = Reason::ALL
+            .into_iter()
+            .filter_map(|reason| Some((reason, *sums.get(reason.slot()? as usize)?)))
+            .collect();
+        *losses.entry(Reason::ProgramSkipped).or_default() += skipped;
+        Ok((losses, sums[COUNTER_EMITTED as usize]))
+    }
+
+    fn sampling(&self) -> Result<Sampling, TracerError> {
+        Ok(self.sampling.get(&0, 0)?.0)
+    }
+
+    fn flush_log(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
     }
 }

@@ -24,8 +24,8 @@ use crate::{
     check,
     collect::{
         interruption::Interruption,
-        pace::Spacing,
         plan::Plan,
+        schedule::Spacing,
         session::{self, Summary},
         start_after::StartAfter,
     },

@@ -4,7 +4,6 @@ use super::{
     accounts::Accounts,
     control::Control,
     early::Early,
-    kernel::Kernel,
     missing::Missing,
     naming::Naming,
     output::Output,
@@ -16,7 +15,7 @@ use super::{
     walks::Walks,
 };
 use crate::{
-    bpf::TracerError,
+    bpf::{Kernel, TracerError},
     host::Redactor,
     ledger::Ledger,
     pause::Pause,

@@ -1,10 +1,10 @@
 //! What memtrace does to the traced processes: the kernel side, their probes and their pauses.
 
-use super::{
-    kernel::{Abilities, Kernel},
-    tables::Tables,
+use super::tables::Tables;
+use crate::{
+    bpf::{Abilities, Kernel, Removal},
+    pause::Pause,
 };
-use crate::{bpf::Removal, pause::Pause};
 use memtrace_common::{code_map::KnownFile, event::Lifecycle, process::FileKey};
 use std::{
     collections::HashSet,

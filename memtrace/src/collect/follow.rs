@@ -110,11 +110,11 @@ impl Collector {
     pub(super) fn look_for_32_bit(&mut self, tgid: u32) {
         // A vanished process keeps its facts, or those of its launch.
         if let Ok(is_32_bit) = target::runs_32_bit(tgid) {
-            self.is_32_bit(tgid, is_32_bit);
+            self.set_32_bit(tgid, is_32_bit);
         }
     }
 
-    pub(super) fn is_32_bit(&mut self, tgid: u32, is_32_bit: bool) {
+    pub(super) fn set_32_bit(&mut self, tgid: u32, is_32_bit: bool) {
         let Some(process) = self.processes.get_mut(tgid) else {
             return;
         };

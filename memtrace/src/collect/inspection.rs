@@ -8,19 +8,19 @@ use memtrace_common::{
     process::FileKey,
 };
 
-use aya::maps::MapError;
-
 use super::{
     collector::Collector,
     control::{LONGEST_FOR_TABLES, Unannounced},
     location::ModuleIndex,
+    modules::ModuleError,
     sink::Message,
     tables::Job,
 };
 use crate::{
-    bpf::code_maps::CodeError,
+    bpf::TracerError,
     process::{
         self,
+        files::OpenError,
         maps::{self, MapsError},
     },
 };
@@ -74,13 +74,13 @@ impl Collector {
                         .is_elf()
                         .then_some((index, mapping.file_offset))
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                Err(error @ ModuleError::Changing) => {
                     tracing::debug!("{error}");
                     self.accounts.lost(Reason::FileChanged);
                     None
                 }
-                // It is changing at this moment: the change is logged, and triggers another inspection.
-                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                // The change is logged, and triggers another inspection.
+                Err(error @ ModuleError::Open(OpenError::Replaced)) => {
                     tracing::debug!("{error}");
                     None
                 }
@@ -194,12 +194,11 @@ impl Collector {
     pub(super) fn publish(
         &mut self,
         tgid: u32,
-        sequence: Result<u64, MapError>,
+        sequence: Result<u64, TracerError>,
         code: &[code_map::Mapping],
     ) {
-        let published = sequence
-            .map_err(CodeError::from)
-            .and_then(|sequence| self.control.kernel.publish_code(tgid, sequence, code));
+        let published =
+            sequence.and_then(|sequence| self.control.kernel.publish_code(tgid, sequence, code));
         if let Err(error) = published {
             // A process that has ended meanwhile has no more stacks.
             tracing::debug!("the kernel side has no code map of process {tgid}: {error}");

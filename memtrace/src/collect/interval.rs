@@ -8,7 +8,7 @@ use super::{
     collector::{CollectError, Collector},
     holes,
     missing::Missing,
-    pace::Tick,
+    schedule::Tick,
     sink::Message,
 };
 use crate::recording::Interval;

@@ -21,7 +21,7 @@ use crate::{
     },
     process::{
         elf::{Elf, Segment},
-        files::ModuleFile,
+        files::{ModuleFile, OpenError},
         maps::{FileId, Mapping},
     },
     python,
@@ -111,6 +111,17 @@ impl Module {
     }
 }
 
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ModuleError {
+    #[error("it was written while it was being read")]
+    Changing,
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// Every file seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
@@ -165,9 +176,12 @@ impl Modules {
     /// The file behind a mapping of a running process; true if it is a new one.
     ///
     /// # Errors
-    /// As [`ModuleFile::open`]: no regular file, or the process is gone. `ExecutableFileBusy`: it is
-    /// being written to.
-    pub(super) fn open(&mut self, tgid: u32, mapping: &Mapping) -> io::Result<(ModuleIndex, bool)> {
+    /// As [`ModuleFile::open`]: no regular file, or the process is gone; or the file keeps changing.
+    pub(super) fn open(
+        &mut self,
+        tgid: u32,
+        mapping: &Mapping,
+    ) -> Result<(ModuleIndex, bool), ModuleError> {
         if let Some(index) = self.known_file(mapping) {
             return Ok((index, false));
         }
@@ -300,8 +314,8 @@ impl Modules {
     /// Inspects a file, and again if it was written to meanwhile.
     ///
     /// # Errors
-    /// `ExecutableFileBusy` if the file keeps changing.
-    fn inspect(&self, file: ModuleFile) -> io::Result<Module> {
+    /// The file keeps changing, or its file system does not answer.
+    fn inspect(&self, file: ModuleFile) -> Result<Module, ModuleError> {
         let mut module = self.look_at(file);
         for _ in 0..LOOKS {
             if module.file.version()? == module.version {
@@ -309,10 +323,7 @@ impl Modules {
             }
             module = self.look_at(module.file);
         }
-        Err(io::Error::new(
-            io::ErrorKind::ExecutableFileBusy,
-            "it was written while it was being read",
-        ))
+        Err(ModuleError::Changing)
     }
 
     /// Build id, probes and segments. A file that is not ELF, or a damaged one, has none: it may be

@@ -125,7 +125,7 @@ impl Collector {
             .control
             .pauser
             .as_mut()
-            .map(|pauser| pauser.leave(tgid));
+            .map(|pauser| pauser.release(tgid));
         if let Some(Err(error)) = left {
             self.without_pauser(&error);
         }

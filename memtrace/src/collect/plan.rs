@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{pace::Spacing, start_after::StartAfter};
+use super::{schedule::Spacing, start_after::StartAfter};
 use crate::{
     bpf::Options,
     clock,

@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{kernel::Kernel, processes::Processes};
+use super::processes::Processes;
 use crate::{
+    bpf::Kernel,
     host::{
         Source,
         cgroup::{self, Cgroups, Level},

@@ -20,11 +20,11 @@ use super::{
     holders::{How, Looked},
     job,
     missing::Missing,
-    pace::{Pace, Tick},
     plan::{Plan, default_output, meta},
     priority::Priority,
     readiness::{pidfd, watch},
     sampling::Costs,
+    schedule::{Schedule, Tick},
     signals::{Signals, pass_on},
     start_after::{Waiting, Watched},
     startup::Startup,
@@ -34,7 +34,7 @@ use super::{
     verify,
 };
 use crate::{
-    bpf::{Ring, Tracer},
+    bpf::{Kernel, Ring, Tracer},
     clock,
     host::{self, Redactor, Source},
     pause::{Line, Pause, Pauser},
@@ -54,12 +54,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// record may be a process to probe, which takes a thousand times as long as a free.)
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
-/// Live blocks are scanned one by one (their ages, and the memory they hold open) after this time,
-/// after half as long again and so on, and at least this often, so that a program that ends, or a
-/// killed recording, has that too; unless there are too many blocks to scan beside the work.
-const FIRST_SCAN: Duration = Duration::from_secs(2);
-const SCAN_EVERY: Duration = Duration::from_secs(60);
-const SCANNED_AT_MOST: u64 = 1_000_000;
 
 /// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
 /// environment").
@@ -379,7 +373,7 @@ impl Session {
             // It may be gone before it can be inspected.
             let program = std::fs::File::open(launched.program());
             let is_32_bit = program.and_then(target::is_32_bit);
-            collector.is_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
+            collector.set_32_bit(launched.tgid(), is_32_bit.unwrap_or(false));
         }
         collector
             .kernel()
@@ -399,9 +393,8 @@ impl Session {
         let deadline = plan.duration.map(|duration| start + duration);
         let mut poll = interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut pace = Pace::new(plan.spacing);
+        let mut schedule = Schedule::new(plan.spacing);
         let mut next = start;
-        let mut scan_at = FIRST_SCAN;
         let mut interrupted = false;
         let mut may_miss = plan.options.follow;
         let tables = collector.table_news();
@@ -429,17 +422,11 @@ impl Session {
                     if drained {
                         collector.bury(&vanished, now)?;
                     }
-                    let mut tick = pace.tick(begin - start);
-                    tick.scan = begin - start >= scan_at
-                        && collector.ledger().outstanding() <= SCANNED_AT_MOST;
-                    if tick.scan {
-                        let since = begin - start;
-                        scan_at = since + (since / 2).min(SCAN_EVERY);
-                    }
+                    let tick = schedule.tick(begin - start, collector.ledger().outstanding());
                     let sampled = Instant::now();
                     collector.interval(now, tick)?;
                     let cost = sampled.elapsed().max(collector.cost_of_writing());
-                    next = begin + pace.until_next(cost);
+                    next = begin + schedule.until_next(cost);
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => {

@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    bpf::rows::{Rows, RowsError},
+    bpf::rows::Loader,
     file::FileBytes,
     unwind::{Cache, Table, trampoline},
 };
@@ -28,21 +28,6 @@ pub(super) struct Job {
     pub(super) path: String,
     pub(super) file: File,
     pub(super) build_id: Option<String>,
-}
-
-/// The destination of tables.
-pub(super) trait Loader: Send + Sync {
-    /// Makes `table` the one of file number `exec`; `None`: it has none.
-    ///
-    /// # Errors
-    /// It cannot be had; walks then end in the file.
-    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError>;
-}
-
-impl Loader for Rows {
-    fn load(&self, exec: u32, table: Option<&Table>) -> Result<(), RowsError> {
-        self.load(exec, table)
-    }
 }
 
 /// Each takes memory for the file that it compiles.

@@ -103,13 +103,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Keeps all references that are met, see [`Graph::met`].
+    /// Keeps all references that are met, see [`Graph::take_met`].
     pub(super) fn keep_references(&mut self) {
         self.met = Some(Met::default());
     }
 
     /// All references that the search has met, if they were kept. It is over then.
-    pub(super) fn met(&mut self) -> Option<Met> {
+    pub(super) fn take_met(&mut self) -> Option<Met> {
         self.costs = Vec::new();
         self.met.take()
     }
@@ -125,7 +125,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Blocks of devices, at these addresses: their contents cannot be read.
-    pub(super) fn leave(&mut self, of_devices: impl Iterator<Item = u64>) {
+    pub(super) fn set_devices(&mut self, of_devices: impl Iterator<Item = u64>) {
         let blocks = of_devices.filter_map(|start| self.blocks.containing(start));
         self.of_devices = blocks.map(|block| (block as NodeId, ())).collect();
     }

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 /// There are more references than can be numbered.
 pub(super) fn retained(graph: &mut Graph<'_>, memory: &Cached<Live>) -> Result<Retained, Error> {
     memory.forget();
-    let met = graph.met().unwrap_or_default();
+    let met = graph.take_met().unwrap_or_default();
     let (root, garbage) = virtual_nodes(graph);
     let (references, sizes) = met.finish(root, garbage);
     if references.is_full() {

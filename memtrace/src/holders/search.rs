@@ -275,7 +275,7 @@ fn search_once<T>(
     cached.forget();
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools);
-    graph.leave(of_devices().map(|(start, _)| start));
+    graph.set_devices(of_devices().map(|(start, _)| start));
     if retained {
         graph.keep_references();
     }

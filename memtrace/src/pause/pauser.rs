@@ -65,7 +65,7 @@ pub(crate) trait Pause {
     ///
     /// # Errors
     /// As [`Pause::let_continue`].
-    fn leave(&mut self, tgid: u32) -> Result<(), PauseError>;
+    fn release(&mut self, tgid: u32) -> Result<(), PauseError>;
 
     /// Stops every thread of a process, which takes a moment, until [`Pause::go_on`]; for 10 seconds at most.
     ///
@@ -245,7 +245,7 @@ impl Pause for Pauser {
         tasks::tracer_of(tgid) == Some(self.pid())
     }
 
-    fn leave(&mut self, tgid: u32) -> Result<(), PauseError> {
+    fn release(&mut self, tgid: u32) -> Result<(), PauseError> {
         self.send(Request::Leave { tgid }).map_err(PauseError::Gone)
     }
 

@@ -153,7 +153,7 @@ impl<S: Stops> Process<S> {
                     self.notify(Notice::Seized { tgid, errno });
                 }
                 Request::Continue { tid } => self.may_continue(tid),
-                Request::Leave { tgid } => self.leave(tgid),
+                Request::Leave { tgid } => self.release(tgid),
                 Request::Halt { tgid } => self.halt(tgid),
                 Request::GoOn { tgid } => self.go_on(tgid),
             }
@@ -404,7 +404,7 @@ impl<S: Stops> Process<S> {
         };
         let since = Instant::now();
         self.wanting.insert(tid, Wanted { tgid, call, since });
-        self.leave(tgid);
+        self.release(tgid);
     }
 
     /// The process, traced by this one, that is to have another tracer.
@@ -428,7 +428,7 @@ impl<S: Stops> Process<S> {
     }
 
     /// Releases a process. Running threads have to stop for it.
-    fn leave(&mut self, tgid: u32) {
+    fn release(&mut self, tgid: u32) {
         self.go_on(tgid);
         let mut stopped = Vec::new();
         for (&tid, thread) in &mut self.threads {

@@ -13,6 +13,16 @@ use crate::{
     process_root::{self, LastLink, Memory, Root},
 };
 
+/// Why a mapped file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// The mapping has just changed.
+    #[error("another file is mapped there now")]
+    Replaced,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// A mapped file, kept open.
 #[derive(Debug)]
 pub(crate) struct ModuleFile {
@@ -23,17 +33,17 @@ pub(crate) struct ModuleFile {
 }
 
 impl ModuleFile {
-    /// Opens the file behind `mapping` of process `pid`; errors as [`open_mapped`].
-    pub(crate) fn open(pid: u32, mapping: &Mapping) -> io::Result<ModuleFile> {
+    /// Opens the file behind `mapping` of process `pid`.
+    ///
+    /// # Errors
+    /// [`OpenError::Replaced`], or as [`open_mapped`].
+    pub(crate) fn open(pid: u32, mapping: &Mapping) -> Result<ModuleFile, OpenError> {
         let file = open_mapped(pid, mapping)?;
         if file.metadata()?.ino() != mapping.ino && !still_maps(pid, mapping) {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another file is mapped there now",
-            ));
+            return Err(OpenError::Replaced);
         }
         let (Some(key), Some(path)) = (mapping.file(), mapping.path.clone()) else {
-            return Err(no_file());
+            return Err(no_file().into());
         };
         Ok(ModuleFile { key, path, file })
     }

@@ -64,7 +64,7 @@ impl Awaited {
     ///
     /// # Errors
     /// The kernel side's map cannot be read.
-    pub(super) fn met(&mut self, watched: &Watched) -> Result<Option<String>, TracerError> {
+    pub(super) fn check(&mut self, watched: &Watched) -> Result<Option<String>, TracerError> {
         let pause = (self.since.elapsed() / SHARE).clamp(LOOK, LEAST_OFTEN);
         if self.looked.is_none_or(|at| at.elapsed() >= pause) {
             let pids = watched.all();

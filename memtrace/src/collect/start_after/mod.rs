@@ -45,11 +45,11 @@ impl Waiting {
     }
 
     /// Why recording begins now, if so.
-    fn met(&mut self, watched: &Watched) -> Result<Option<String>, TracerError> {
+    fn check(&mut self, watched: &Watched) -> Result<Option<String>, TracerError> {
         Ok(match self.condition {
             StartAfter::Time(_) | StartAfter::Signal => None,
             StartAfter::Function(_) | StartAfter::Line { .. } => match &mut self.call {
-                Some(call) => call.met(watched)?,
+                Some(call) => call.check(watched)?,
                 None => None,
             },
             StartAfter::Resident(limit) => {
@@ -119,7 +119,7 @@ impl Waiting {
                     if !watched.look() {
                         return Ok(false);
                     }
-                    if let Some(why) = self.met(watched)? {
+                    if let Some(why) = self.check(watched)? {
                         say(&why);
                         is_due = true;
                     }

@@ -19,7 +19,7 @@ use memtrace_common::{
 use zerocopy::IntoBytes;
 
 use self::replay::{Capture, Replay};
-use super::{pace::Tick, tables::Job};
+use super::{schedule::Tick, tables::Job};
 use crate::{
     bpf::decode::Record,
     event::{Layer, StackId},

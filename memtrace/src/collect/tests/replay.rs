@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use aya::maps::MapError;
 use memtrace_common::{
     code_map::{self, KnownFile},
     event::{Kind, Lifecycle},
@@ -23,17 +22,14 @@ use memtrace_common::{
 use super::super::{
     capture,
     collector::{Collector, Parts},
-    kernel::{Abilities, Kernel},
-    pace::Tick,
+    schedule::Tick,
     sink::{Message, Sink, Stopped},
-    tables::Loader,
 };
 use crate::{
     bpf::{
-        Attached, Link, Losses, TracerError,
-        code_maps::CodeError,
+        Abilities, Attached, Kernel, Link, Losses, TracerError,
         decode::{self, Record},
-        rows::RowsError,
+        rows::{Loader, RowsError},
     },
     event::{Device, Layer, StackId},
     host::Redactor,
@@ -166,7 +162,7 @@ impl Pause for Noting {
         true
     }
 
-    fn leave(&mut self, _: u32) -> Result<(), PauseError> {
+    fn release(&mut self, _: u32) -> Result<(), PauseError> {
         Ok(())
     }
 
@@ -225,7 +221,7 @@ impl Kernel for Captured {
         Ok(Vec::new())
     }
 
-    fn set_code_ends(&mut self, _: u32, _: Option<u32>) -> Result<(), MapError> {
+    fn set_code_ends(&mut self, _: u32, _: Option<u32>) -> Result<(), TracerError> {
         Ok(())
     }
 
@@ -242,7 +238,7 @@ impl Kernel for Captured {
         Ok(())
     }
 
-    fn code_sequence(&self, _: u32) -> Result<u64, MapError> {
+    fn code_sequence(&self, _: u32) -> Result<u64, TracerError> {
         Ok(0)
     }
 
@@ -255,7 +251,7 @@ impl Kernel for Captured {
         tgid: u32,
         _: u64,
         mappings: &[code_map::Mapping],
-    ) -> Result<(), CodeError> {
+    ) -> Result<(), TracerError> {
         let published = &mut self.asked.borrow_mut().published;
         published.insert(tgid, mappings.to_vec());
         Ok(())
@@ -277,11 +273,11 @@ impl Kernel for Captured {
         self.asked.borrow().wanted.clone()
     }
 
-    fn set_interpreter(&mut self, _: u32, _: Option<Interpreter>) -> Result<(), MapError> {
+    fn set_interpreter(&mut self, _: u32, _: Option<Interpreter>) -> Result<(), TracerError> {
         Ok(())
     }
 
-    fn set_imports(&mut self, _: u32, _: Option<Imports>) -> Result<(), MapError> {
+    fn set_imports(&mut self, _: u32, _: Option<Imports>) -> Result<(), TracerError> {
         Ok(())
     }
 

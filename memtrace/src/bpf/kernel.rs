@@ -1,39 +1,37 @@
-//! The kernel side as the collector needs it: a trait, so that it can be tested on captured
-//! records, without a kernel.
+//! The kernel side as the collector needs it: a trait, so that the collector can be tested on captured records, without a
+//! kernel.
 
-use std::{fs::File, sync::Arc};
-
-use aya::maps::MapError;
+use super::{attach::Attached, error::TracerError, link::Link, rows::Loader};
+use crate::probes::Probe;
 use memtrace_common::{
     code_map::{self, KnownFile},
     kernel::Sampling,
+    loss::Reason,
     process::FileKey,
     python::{Imports, Interpreter},
 };
+use std::{collections::HashMap, fs::File, sync::Arc};
 
-use super::tables::Loader;
-use crate::{
-    bpf::{Attached, Link, Losses, Tracer, TracerError, code_maps::CodeError},
-    probes::Probe,
-};
+/// Losses by reason.
+pub(crate) type Losses = HashMap<Reason, u64>;
 
 /// Options that the kernel side was loaded with, and features of this kernel.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Abilities {
+pub(crate) struct Abilities {
     /// The malloc family is probed.
-    pub(super) heap: bool,
+    pub(crate) heap: bool,
     /// Stacks are walked by unwind tables.
-    pub(super) unwinds: bool,
+    pub(crate) unwinds: bool,
     /// Stacks have their Python frames.
-    pub(super) python_frames: bool,
+    pub(crate) python_frames: bool,
     /// Walks are sent to be verified.
-    pub(super) verifies: bool,
+    pub(crate) verifies: bool,
     /// The kernel reports when a file was written to.
-    pub(super) has_file_versions: bool,
+    pub(crate) has_file_versions: bool,
 }
 
 /// See the module. An impossible request is an error of the kernel, unless a method says otherwise.
-pub(super) trait Kernel {
+pub(crate) trait Kernel {
     fn abilities(&self) -> Abilities;
 
     /// The loader of unwind tables.
@@ -73,7 +71,7 @@ pub(super) trait Kernel {
 
     /// Publishes that the end of each code object of a process is seen, of the interpreter in the file number `exec`;
     /// `None`: it is not any more.
-    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError>;
+    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), TracerError>;
 
     /// Records that a file needs no stop when it is mapped, and the meaning of its mappings.
     fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError>;
@@ -85,7 +83,7 @@ pub(super) trait Kernel {
     fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError>;
 
     /// Number of changes of a process's code so far: to be read before its mappings are read.
-    fn code_sequence(&self, tgid: u32) -> Result<u64, MapError>;
+    fn code_sequence(&self, tgid: u32) -> Result<u64, TracerError>;
 
     /// Whether a process's code has changed, or may have, since it was published.
     fn is_code_behind(&self, tgid: u32) -> bool;
@@ -96,7 +94,7 @@ pub(super) trait Kernel {
         tgid: u32,
         sequence: u64,
         mappings: &[code_map::Mapping],
-    ) -> Result<(), CodeError>;
+    ) -> Result<(), TracerError>;
 
     /// A forked child has its parent's code. False if it needs a snapshot of its own.
     fn code_forked(&mut self, parent: u32, child: u32) -> bool;
@@ -112,10 +110,10 @@ pub(super) trait Kernel {
         &mut self,
         tgid: u32,
         interpreter: Option<Interpreter>,
-    ) -> Result<(), MapError>;
+    ) -> Result<(), TracerError>;
 
     /// Publishes the import system of a process whose imports are to be summarised; `None`: they are not any more.
-    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError>;
+    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), TracerError>;
 
     /// Starts stopping threads for the process `pauser`, if that traces them; 0: for none.
     fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError>;
@@ -134,140 +132,4 @@ pub(super) trait Kernel {
 
     /// Forwards the kernel side's log.
     fn flush_log(&mut self);
-}
-
-impl Kernel for Tracer {
-    fn abilities(&self) -> Abilities {
-        Abilities {
-            heap: self.heap,
-            unwinds: self.unwinds,
-            python_frames: self.python_frames,
-            verifies: self.verifies,
-            has_file_versions: self.has_file_versions(),
-        }
-    }
-
-    fn tables(&self) -> Arc<dyn Loader> {
-        self.rows()
-    }
-
-    fn set_recording(&mut self, on: bool) -> Result<(), TracerError> {
-        self.set_recording(on)
-    }
-
-    fn trace(&mut self, tgid: u32) -> Result<u64, TracerError> {
-        self.trace(tgid)
-    }
-
-    fn traces(&self, tgid: u32) -> bool {
-        self.traces(tgid)
-    }
-
-    fn attach(
-        &mut self,
-        tgid: u32,
-        file: &File,
-        probes: &[Probe],
-    ) -> Result<Attached, TracerError> {
-        self.attach(tgid, file, probes)
-    }
-
-    fn attach_unwinding(
-        &mut self,
-        tgid: u32,
-        file: &File,
-        offsets: &[u64],
-    ) -> Result<Vec<Link>, TracerError> {
-        self.attach_unwinding(tgid, file, offsets)
-    }
-
-    fn attach_code_dealloc(
-        &mut self,
-        tgid: u32,
-        file: &File,
-        offset: u64,
-    ) -> Result<Vec<Link>, TracerError> {
-        self.attach_code_dealloc(tgid, file, offset)
-    }
-
-    fn set_code_ends(&mut self, tgid: u32, exec: Option<u32>) -> Result<(), MapError> {
-        self.code.set_code_ends(tgid, exec)
-    }
-
-    fn file_known(&mut self, key: FileKey, known: KnownFile) -> Result<(), TracerError> {
-        self.file_known(key, known)
-    }
-
-    fn watch_code(&mut self, tgid: u32) -> Result<(), TracerError> {
-        self.watch_code(tgid)
-    }
-
-    fn distrust_code(&mut self, tgid: u32) -> Result<(), TracerError> {
-        Ok(self.code.distrust(tgid)?)
-    }
-
-    fn code_sequence(&self, tgid: u32) -> Result<u64, MapError> {
-        self.code.sequence(tgid)
-    }
-
-    fn is_code_behind(&self, tgid: u32) -> bool {
-        self.code.is_behind(tgid)
-    }
-
-    fn publish_code(
-        &mut self,
-        tgid: u32,
-        sequence: u64,
-        mappings: &[code_map::Mapping],
-    ) -> Result<(), CodeError> {
-        self.code.publish(tgid, sequence, mappings)
-    }
-
-    fn code_forked(&mut self, parent: u32, child: u32) -> bool {
-        self.code.forked(parent, child)
-    }
-
-    fn code_ended(&mut self, tgid: u32) {
-        self.code.ended(tgid);
-    }
-
-    fn code_requests(&mut self) -> Vec<u32> {
-        self.code.requests()
-    }
-
-    fn set_interpreter(
-        &mut self,
-        tgid: u32,
-        interpreter: Option<Interpreter>,
-    ) -> Result<(), MapError> {
-        self.code.set_interpreter(tgid, interpreter)
-    }
-
-    fn set_imports(&mut self, tgid: u32, imports: Option<Imports>) -> Result<(), MapError> {
-        self.code.set_imports(tgid, imports)
-    }
-
-    fn set_pauser(&mut self, pauser: u32) -> Result<(), TracerError> {
-        self.set_pauser(pauser)
-    }
-
-    fn let_stopped_go(&mut self) {
-        self.let_stopped_go();
-    }
-
-    fn threads_created(&self, tgid: u32) -> u64 {
-        self.threads_created(tgid)
-    }
-
-    fn counters(&self) -> Result<(Losses, u64), TracerError> {
-        self.counters()
-    }
-
-    fn sampling(&self) -> Result<Sampling, TracerError> {
-        self.sampling()
-    }
-
-    fn flush_log(&mut self) {
-        self.flush_log();
-    }
 }

@@ -1,5 +1,5 @@
-//! The distance of intervals: as requested, or short at first and longer the longer the recording,
-//! at a bounded share of the time.
+//! When intervals come and live blocks are scanned. The distance of intervals is as requested, or short at first and
+//! longer the longer the recording, at a bounded share of the time.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -25,6 +25,13 @@ const COMMIT: Duration = Duration::from_millis(500);
 
 /// Longer intervals are written meanwhile, at this distance.
 const UNFINISHED: Duration = Duration::from_millis(800);
+
+/// Live blocks are scanned one by one (their ages, and the memory they hold open) after this time,
+/// after half as long again and so on, and at least this often, so that a program that ends, or a
+/// killed recording, has that too; unless there are too many blocks to scan beside the work.
+const FIRST_SCAN: Duration = Duration::from_secs(2);
+const SCAN_EVERY: Duration = Duration::from_secs(60);
+const SCANNED_AT_MOST: u64 = 1_000_000;
 
 /// The distance of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +93,9 @@ pub(super) struct Tick {
     pub(super) last: bool,
 }
 
-/// The pace of one recording.
+/// The schedule of one recording.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Schedule {
     spacing: Spacing,
     step: Duration,
     /// Intervals in the file.
@@ -99,9 +106,11 @@ pub(super) struct Pace {
     ended: Option<Duration>,
     /// When the last one was written, over or not.
     written: Duration,
+    /// When the next scan is due.
+    scan_at: Duration,
 }
 
-impl Pace {
+impl Schedule {
     pub(super) fn new(spacing: Spacing) -> Self {
         Self {
             spacing,
@@ -110,11 +119,23 @@ impl Pace {
             committed: None,
             ended: None,
             written: Duration::ZERO,
+            scan_at: FIRST_SCAN,
         }
     }
 
-    /// An interval comes at `now` (since the start).
-    pub(super) fn tick(&mut self, now: Duration) -> Tick {
+    /// An interval comes at `now` (since the start), while there are so many live blocks.
+    pub(super) fn tick(&mut self, now: Duration, blocks: u64) -> Tick {
+        let scan = now >= self.scan_at && blocks <= SCANNED_AT_MOST;
+        if scan {
+            self.scan_at = now + (now / 2).min(SCAN_EVERY);
+        }
+        Tick {
+            scan,
+            ..self.interval(now)
+        }
+    }
+
+    fn interval(&mut self, now: Duration) -> Tick {
         self.written = now;
         // The next one may come a little early.
         let is_due = |last, distance| now + FIRST / 2 >= last + distance;
@@ -170,11 +191,11 @@ mod tests {
 
     /// Ticks without cost until `end`: the intervals in the file, and the commits.
     fn run(spacing: Spacing, end: Duration) -> (usize, usize) {
-        let mut pace = Pace::new(spacing);
+        let mut schedule = Schedule::new(spacing);
         let (mut now, mut kept, mut commits) = (Duration::ZERO, 0, 0);
         let mut committed = now;
         while now <= end {
-            let tick = pace.tick(now);
+            let tick = schedule.tick(now, 0);
             kept += usize::from(!tick.unfinished);
             if !tick.commit_later {
                 assert!(now - committed < 900 * MS, "{committed:?} {now:?}");
@@ -184,7 +205,7 @@ mod tests {
             if tick.halve {
                 kept /= 2;
             }
-            now += pace.until_next(Duration::ZERO);
+            now += schedule.until_next(Duration::ZERO);
         }
         (kept, commits)
     }
@@ -210,12 +231,27 @@ mod tests {
 
     #[test]
     fn costly_work_is_done_a_little_less_often() {
-        let pace = Pace::new(Spacing::Auto);
+        let schedule = Schedule::new(Spacing::Auto);
         for (cost, distance) in [(0, 100), (5, 100), (10, 200), (40, 800), (400, 1000)] {
-            assert_eq!(pace.until_next(cost * MS), distance * MS, "{cost} ms");
+            assert_eq!(schedule.until_next(cost * MS), distance * MS, "{cost} ms");
         }
-        let chosen = Pace::new(Spacing::Every(50 * MS));
+        let chosen = Schedule::new(Spacing::Every(50 * MS));
         assert_eq!(chosen.until_next(40 * MS), 50 * MS);
+    }
+
+    #[test]
+    fn scans_come_more_rarely_and_not_among_too_many_blocks() {
+        let mut schedule = Schedule::new(Spacing::Every(1000 * MS));
+        let mut scans = |blocks| {
+            let seconds = 0..300;
+            let is_scan = |second: &u64| schedule.tick(*second as u32 * 1000 * MS, blocks).scan;
+            seconds.filter(is_scan).collect::<Vec<u64>>()
+        };
+        assert!(scans(SCANNED_AT_MOST + 1).is_empty());
+        assert_eq!(
+            scans(SCANNED_AT_MOST),
+            [2, 3, 5, 8, 12, 18, 27, 41, 62, 93, 140, 200, 260]
+        );
     }
 
     #[test]
