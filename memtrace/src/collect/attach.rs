@@ -7,11 +7,7 @@ use super::{
 };
 use crate::{
     event::{Action, Event},
-    process::{
-        self,
-        maps::{self},
-        memory,
-    },
+    process::{self, maps, memory},
     recording::{Origin, ProcessRow},
 };
 use std::time::Duration;
@@ -97,7 +93,7 @@ impl Collector {
                     "unwind tables are still being compiled; stacks are truncated until they are ready"
                 );
             }
-            self.announce();
+            self.control.announce();
             self.control.kernel.distrust_code(tgid)?;
             // A zombie can be inspected, too.
             if process::has_ended(tgid) {

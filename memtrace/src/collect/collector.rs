@@ -58,7 +58,7 @@ pub(super) struct Parts {
     pub(super) least_rest: Duration,
 }
 
-/// See the module of all files. Each field owns its part of the state.
+/// See the folder's `mod.rs`. Each field owns its part of the state.
 pub(super) struct Collector {
     pub(super) control: Control,
     pub(super) naming: Naming,

@@ -2,10 +2,14 @@
 
 use super::tables::Tables;
 use crate::{
-    bpf::{Abilities, Kernel, Removal},
+    bpf::{Abilities, Kernel, Removal, TracerError},
     pause::Pause,
 };
-use memtrace_common::{code_map::KnownFile, event::Lifecycle, process::FileKey};
+use memtrace_common::{
+    code_map::{self, KnownFile},
+    event::Lifecycle,
+    process::FileKey,
+};
 use std::{
     collections::HashSet,
     io,
@@ -24,7 +28,7 @@ pub(super) struct Waiting {
     pub(super) until: Instant,
 }
 
-/// A file that the kernel side is to know, see [`Collector::announce`].
+/// A file that the kernel side is to know, see [`Control::announce`].
 pub(super) struct Unannounced {
     pub(super) key: FileKey,
     pub(super) known: KnownFile,
@@ -38,12 +42,12 @@ pub(super) struct Control {
     /// `None` if nothing is to be stopped, or once it is gone.
     pub(super) pauser: Option<Box<dyn Pause>>,
     pub(super) tables: Tables,
-    /// Held until tables are there.
+    /// Paused until tables are there.
     pub(super) waiting: Vec<Waiting>,
     pub(super) unannounced: Vec<Unannounced>,
     /// Removes the probes of ended processes.
     pub(super) removal: Removal,
-    /// Files of which a warning told.
+    /// Files that a warning has named.
     pub(super) warned: HashSet<PathBuf>,
 }
 
@@ -59,5 +63,44 @@ impl Control {
             removal: Removal::default(),
             warned: HashSet::new(),
         })
+    }
+
+    /// No thread of the process waits any more: it has ended, executes another program or is left
+    /// to another tracer. Continuing such a thread would let its number's next stop pass.
+    pub(super) fn forget_waiting(&mut self, tgid: u32) {
+        self.waiting
+            .retain(|waiting| waiting.life.header.tgid != tgid);
+    }
+
+    /// Publishes the code of a process as of a sequence.
+    pub(super) fn publish(
+        &mut self,
+        tgid: u32,
+        sequence: Result<u64, TracerError>,
+        code: &[code_map::Mapping],
+    ) {
+        let published =
+            sequence.and_then(|sequence| self.kernel.publish_code(tgid, sequence, code));
+        if let Err(error) = published {
+            // A process that has ended meanwhile has no more stacks.
+            tracing::debug!("the kernel side has no code map of process {tgid}: {error}");
+        }
+    }
+
+    /// Announces to the kernel side which files no longer need a stop: those whose tables are
+    /// loaded, or take too long. A process that maps another one meanwhile is stopped as well, and
+    /// waits too, if it can.
+    pub(super) fn announce(&mut self) {
+        let now = Instant::now();
+        let nobody_waits = self.pauser.is_none();
+        let is_due = |file: &mut Unannounced| {
+            nobody_waits || file.until <= now || self.tables.are_done(&[file.known.exec])
+        };
+        let due: Vec<_> = self.unannounced.extract_if(.., is_due).collect();
+        for Unannounced { key, known, .. } in due {
+            if let Err(error) = self.kernel.file_known(key, known) {
+                tracing::debug!("{error}");
+            }
+        }
     }
 }

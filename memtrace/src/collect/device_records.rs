@@ -16,7 +16,6 @@ use super::{
 use crate::{
     bpf::{self, Attached},
     event::{Action, CacheReport, Device, Layer, OUT_OF_MEMORY, Pool, Source, StackId},
-    frames::caching,
     probes::{Probe, device_libraries},
     process::memory,
     recording::{Fact, Origin, capacity_of},
@@ -52,7 +51,7 @@ impl Collector {
             return;
         };
         let stack = self.stack_id(alloc.stack);
-        let by_cache = self.calling_cache(layer, stack);
+        let by_cache = self.naming.calling_cache(layer, stack);
         let device = if by_cache.is_some() && alloc.error == 0 {
             // If unknown, its next block reports it.
             self.chosen_device(header.tgid, alloc.device)
@@ -91,15 +90,6 @@ impl Collector {
             }
         };
         self.accounts.apply(&header, action);
-    }
-
-    /// The layer of the caching allocator that made the call itself.
-    fn calling_cache(&self, layer: Layer, stack: StackId) -> Option<Layer> {
-        if layer == Layer::Pinned || caching::is_layer_of_blocks(layer) {
-            return None;
-        }
-        let leaf = self.naming.stacks.leaf_file(stack)?;
-        self.naming.modules.get(leaf).caching_allocator
     }
 
     pub(super) fn device_report(&mut self, block: device::Report) {

@@ -27,7 +27,7 @@ impl Collector {
             Kind::Fork => self.forked(life),
             Kind::Exec => {
                 self.accounts.apply(&life.header, Action::Exec);
-                self.forget_waiting(tgid);
+                self.control.forget_waiting(tgid);
                 let gone = self.processes.exec(tgid);
                 self.forget_code(tgid, gone);
                 if let Some(verifier) = &self.walks.verifier {
@@ -215,7 +215,7 @@ impl Collector {
 
     /// Drops the state of a process, and returns it.
     pub(super) fn forget(&mut self, tgid: u32) -> Option<Process> {
-        self.forget_waiting(tgid);
+        self.control.forget_waiting(tgid);
         let Ended { process, image } = self.processes.end(tgid);
         self.control.kernel.code_ended(tgid);
         self.forget_code(tgid, image);
@@ -289,7 +289,7 @@ impl Collector {
                 Ok(mapped) => files = mapped,
                 Err(error) => tracing::debug!("{error}"),
             }
-            self.announce();
+            self.control.announce();
         }
         self.probe(tgid);
         if Stop::try_from(life.value) == Ok(Stop::Exec) {

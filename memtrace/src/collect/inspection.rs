@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use memtrace_common::{
-    code_map::{self, mapping_kind},
-    loss::Reason,
-    process::FileKey,
-};
+use memtrace_common::{code_map::mapping_kind, loss::Reason, process::FileKey};
 
 use super::{
     collector::Collector,
@@ -16,13 +12,10 @@ use super::{
     sink::Message,
     tables::Job,
 };
-use crate::{
-    bpf::TracerError,
-    process::{
-        self,
-        files::OpenError,
-        maps::{self, MapsError},
-    },
+use crate::process::{
+    self,
+    files::OpenError,
+    maps::{self, MapsError},
 };
 
 impl Collector {
@@ -37,7 +30,7 @@ impl Collector {
                 tracing::debug!("{error}");
             }
         }
-        self.announce();
+        self.control.announce();
     }
 
     /// Inspects a process's mappings and publishes them to the kernel side. A newly found allocator
@@ -113,7 +106,7 @@ impl Collector {
         if let (Some(verifier), Ok(sequence)) = (&mut self.walks.verifier, &sequence) {
             verifier.mapped(tgid, *sequence, &mappings, &self.naming.modules);
         }
-        self.publish(tgid, sequence, &code);
+        self.control.publish(tgid, sequence, &code);
         if unwinder {
             self.found_unwinder();
         }
@@ -191,20 +184,6 @@ impl Collector {
         }
     }
 
-    pub(super) fn publish(
-        &mut self,
-        tgid: u32,
-        sequence: Result<u64, TracerError>,
-        code: &[code_map::Mapping],
-    ) {
-        let published =
-            sequence.and_then(|sequence| self.control.kernel.publish_code(tgid, sequence, code));
-        if let Err(error) = published {
-            // A process that has ended meanwhile has no more stacks.
-            tracing::debug!("the kernel side has no code map of process {tgid}: {error}");
-        }
-    }
-
     pub(super) fn introduce(&mut self, tgid: u32, index: ModuleIndex) {
         let module = self.naming.modules.get(index);
         let key = FileKey {
@@ -253,23 +232,6 @@ impl Collector {
                 "cannot symbolize `{}`: {error}",
                 self.naming.modules.get(index).file.path.display()
             ),
-        }
-    }
-
-    /// Announces to the kernel side which files no longer need a stop: those whose tables are
-    /// loaded, or take too long. A process that maps another one meanwhile is stopped as well, and
-    /// waits too, if it can.
-    pub(super) fn announce(&mut self) {
-        let now = Instant::now();
-        let nobody_waits = self.control.pauser.is_none();
-        let is_due = |file: &mut Unannounced| {
-            nobody_waits || file.until <= now || self.control.tables.are_done(&[file.known.exec])
-        };
-        let due: Vec<_> = self.control.unannounced.extract_if(.., is_due).collect();
-        for Unannounced { key, known, .. } in due {
-            if let Err(error) = self.control.kernel.file_known(key, known) {
-                tracing::debug!("{error}");
-            }
         }
     }
 }

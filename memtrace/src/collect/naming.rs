@@ -1,7 +1,11 @@
 //! The meaning of addresses in the traced processes: files, code objects and stacks.
 
 use super::{imports::Imports, modules::Modules, python::Pythons, stacks::StackInterner};
-use crate::probes::allocator::ExtraAllocator;
+use crate::{
+    event::{Layer, StackId},
+    frames::caching,
+    probes::allocator::ExtraAllocator,
+};
 
 /// See the module.
 pub(super) struct Naming {
@@ -28,5 +32,14 @@ impl Naming {
             stacks: StackInterner::default(),
             page_size,
         }
+    }
+
+    /// The layer of the caching allocator that made the call itself.
+    pub(super) fn calling_cache(&self, layer: Layer, stack: StackId) -> Option<Layer> {
+        if layer == Layer::Pinned || caching::is_layer_of_blocks(layer) {
+            return None;
+        }
+        let leaf = self.stacks.leaf_file(stack)?;
+        self.modules.get(leaf).caching_allocator
     }
 }

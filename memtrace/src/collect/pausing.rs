@@ -86,14 +86,6 @@ impl Collector {
         }
     }
 
-    /// No thread of the process waits any more: it has ended, executes another program or is left
-    /// to another tracer. Continuing such a thread would let its number's next stop pass.
-    pub(super) fn forget_waiting(&mut self, tgid: u32) {
-        self.control
-            .waiting
-            .retain(|waiting| waiting.life.header.tgid != tgid);
-    }
-
     /// Another process wants to trace one of ours, and was refused if the pauser has it still.
     pub(super) fn give_up(&mut self, tgid: u32, to: u32) {
         if !self
@@ -118,7 +110,7 @@ impl Collector {
         tracing::warn!(
             "{who} tried to trace process {tgid} and was refused, because memtrace holds it; memtrace has released it, so try again"
         );
-        self.forget_waiting(tgid);
+        self.control.forget_waiting(tgid);
         // First, while exceptions can still pass the probes.
         self.no_longer_pausable(tgid);
         let left = self

@@ -264,7 +264,7 @@ fn a_file_is_not_made_known_before_its_table() {
         .begin(this, Origin::Launched, 0, Duration::from_secs(60))
         .unwrap();
     let files = replay.collector.inspect(this).unwrap();
-    replay.collector.announce();
+    replay.collector.control.announce();
     assert!(
         replay.kernel().known.is_empty(),
         "{:?}",
@@ -278,7 +278,7 @@ fn a_file_is_not_made_known_before_its_table() {
             .tables
             .wait(&files, Duration::from_secs(60))
     );
-    replay.collector.announce();
+    replay.collector.control.announce();
     assert!(
         files
             .iter()
@@ -301,7 +301,7 @@ fn a_wait_before_exec_or_end_releases_no_other_thread() {
         });
         replay.collector.continue_with_tables(life, vec![1]);
     }
-    replay.collector.forget_waiting(1);
+    replay.collector.control.forget_waiting(1);
     assert_eq!(replay.collector.control.waiting.len(), 1);
     replay.collector.ended(2, None, 0).unwrap();
     assert_eq!(replay.collector.control.waiting.len(), 0);
