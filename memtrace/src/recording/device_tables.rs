@@ -6,6 +6,7 @@ use super::{
     Interval,
     decode::{json, layer, optional, uint, unexpected},
     encode::int,
+    put::{part, put},
 };
 use crate::{
     event::{Device, StackId},
@@ -96,33 +97,17 @@ fn totals(row: &Row, first: usize) -> rusqlite::Result<DeviceTotals> {
 pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> rusqlite::Result<()> {
     for ((process, device), totals) in &of.changes.devices {
         let t = columns(totals);
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO device_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-                 ?9, ?10, ?11, ?12, ?13)",
-            )?
-            .execute(params![
-                process.0,
-                stored(*device),
-                interval,
-                t[0],
-                t[1],
-                t[2],
-                t[3],
-                t[4],
-                t[5],
-                t[6],
-                t[7],
-                t[8],
-                t[9],
-            ])?;
+        put(
+            connection,
+            "device_history",
+            &[params![process.0, stored(*device), interval], &part(&t)],
+        )?;
     }
     for (key, totals) in &of.changes.streams {
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO stream_history VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
+        put(
+            connection,
+            "stream_history",
+            &[params![
                 key.process.0,
                 stored(key.device),
                 // A stream that the allocator did not create is identified by an address: all 64
@@ -130,42 +115,37 @@ pub(super) fn write(connection: &Connection, interval: i64, of: &Interval) -> ru
                 key.stream.cast_signed(),
                 interval,
                 int(totals.allocated),
-                int(totals.requested),
-            ])?;
+                int(totals.requested)
+            ]],
+        )?;
     }
     for (key, failure) in &of.changes.failures {
         let t = columns(&failure.held);
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO device_failure VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-                 ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
-            )?
-            .execute(params![
-                key.process.0,
-                key.layer as u8,
-                stored(key.device),
-                key.stack.0,
-                key.error,
-                int(failure.count),
-                int(failure.first_ns),
-                int(failure.last_ns),
-                int(failure.size),
-                t[0],
-                t[1],
-                t[2],
-                t[3],
-                t[4],
-                t[5],
-                t[6],
-                t[7],
-                t[8],
-                t[9],
-            ])?;
+        put(
+            connection,
+            "device_failure",
+            &[
+                params![
+                    key.process.0,
+                    key.layer as u8,
+                    stored(key.device),
+                    key.stack.0,
+                    key.error,
+                    int(failure.count),
+                    int(failure.first_ns),
+                    int(failure.last_ns),
+                    int(failure.size)
+                ],
+                &part(&t),
+            ],
+        )?;
     }
     for (process, device, bytes) in &of.device_usage {
-        connection
-            .prepare_cached("INSERT OR REPLACE INTO device_usage VALUES (?1, ?2, ?3, ?4)")?
-            .execute(params![process.0, device, interval, int(*bytes)])?;
+        put(
+            connection,
+            "device_usage",
+            &[params![process.0, device, interval, int(*bytes)]],
+        )?;
     }
     Ok(())
 }
@@ -179,10 +159,7 @@ pub(super) fn write_library(
 ) -> rusqlite::Result<()> {
     let lacking = serde_json::to_string(lacking)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO library VALUES (?1, ?2, ?3)")?
-        .execute(params![file, library, lacking])?;
-    Ok(())
+    put(connection, "library", &[params![file, library, lacking]])
 }
 
 /// Every device as of an interval, by process and index.

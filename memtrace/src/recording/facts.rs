@@ -32,10 +32,7 @@ impl Writer {
             for fact in facts {
                 let field = writer.string(Some(&fact.field))?;
                 let value = writer.string(Some(&fact.value))?;
-                writer.insert(
-                    "INSERT OR REPLACE INTO fact VALUES (?1, ?2, ?3)",
-                    params![number(fact.process), field, value],
-                )?;
+                writer.put("fact", &[params![number(fact.process), field, value]])?;
             }
             Ok(())
         })
@@ -44,7 +41,7 @@ impl Writer {
     /// A forked child has its parent's facts until its exec.
     pub fn inherit_facts(&mut self, parent: ProcessId, child: ProcessId) -> Result<(), Error> {
         self.write(|writer| {
-            writer.insert(
+            writer.run(
                 "INSERT OR REPLACE INTO fact SELECT ?2, field, value FROM fact WHERE process = ?1",
                 params![parent.0, child.0],
             )
@@ -53,9 +50,7 @@ impl Writer {
 
     /// The process executes another program: its facts no longer hold.
     pub fn forget_facts(&mut self, process: ProcessId) -> Result<(), Error> {
-        self.write(|writer| {
-            writer.insert("DELETE FROM fact WHERE process = ?1", params![process.0])
-        })
+        self.write(|writer| writer.run("DELETE FROM fact WHERE process = ?1", params![process.0]))
     }
 }
 

@@ -231,15 +231,15 @@ impl Writer {
                 return Ok(());
             };
             // Those of an earlier search.
-            writer.insert("DELETE FROM holders_way WHERE site = ?1", params![site])?;
-            writer.insert("DELETE FROM holders_step WHERE site = ?1", params![site])?;
-            writer.insert(
-                "INSERT OR REPLACE INTO holders VALUES (?1, ?2, ?3)",
-                params![
+            writer.run("DELETE FROM holders_way WHERE site = ?1", params![site])?;
+            writer.run("DELETE FROM holders_step WHERE site = ?1", params![site])?;
+            writer.put(
+                "holders",
+                &[params![
                     site,
                     of.sampled,
                     of.seen.map(|seen| int(seen.as_nanos() as u64))
-                ],
+                ]],
             )?;
             for (number, way) in (0_i64..).zip(&of.ways) {
                 writer.way(site, number, way)?;
@@ -256,25 +256,25 @@ impl Writer {
         let container = path.and_then(|path| path.container);
         let expression = path.and_then(|path| path.expression.as_deref());
         let expression = self.string(expression)?;
-        self.insert(
-            "INSERT OR REPLACE INTO holders_way VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![
+        self.put(
+            "holders_way",
+            &[params![
                 site,
                 number,
                 way.blocks,
                 way.held.name(),
                 container.map(|index| index as i64),
                 expression
-            ],
+            ]],
         )?;
         let steps = path.into_iter().flat_map(|path| &path.steps);
         for (place, step) in (0_i64..).zip(steps) {
             let name = self.string(Some(&step.name))?;
             let type_name = self.string(step.type_name.as_deref())?;
             let buffer = step.buffer.and_then(|key| self.written.number(key));
-            self.insert(
-                "INSERT OR REPLACE INTO holders_step VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-                params![
+            self.put(
+                "holders_step",
+                &[params![
                     site,
                     number,
                     place,
@@ -285,7 +285,7 @@ impl Writer {
                     step.growth_per_s,
                     int(step.repeated),
                     buffer
-                ],
+                ]],
             )?;
         }
         Ok(())

@@ -21,6 +21,7 @@ mod killed;
 mod open;
 mod output;
 mod overview;
+mod put;
 mod read;
 mod samples;
 mod schema;

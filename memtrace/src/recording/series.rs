@@ -56,10 +56,7 @@ impl Writer {
 
     /// `process` is in control group `cgroup` from now on.
     pub(super) fn insert_member(&self, process: ProcessId, cgroup: u32) -> rusqlite::Result<()> {
-        self.insert(
-            "INSERT OR REPLACE INTO in_cgroup VALUES (?1, ?2)",
-            &[&process.0, &cgroup],
-        )
+        self.put("in_cgroup", &[&[&process.0, &cgroup]])
     }
 
     /// Figures that only an earlier sample of the same interval has are kept.
@@ -81,7 +78,7 @@ impl Writer {
             .map(|(_, key)| key as &dyn ToSql)
             .chain(values.iter().map(|value| value as &dyn ToSql))
             .collect();
-        self.insert(
+        self.run(
             &format!(
                 "INSERT INTO {table} VALUES ({marks}) ON CONFLICT ({}) DO UPDATE SET {}",
                 names.join(", "),

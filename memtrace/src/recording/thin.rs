@@ -38,7 +38,7 @@ impl Writer {
         let pairs: HashMap<i64, i64> = ids.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         self.connection().execute_batch(PAIRS)?;
         for (old, new) in &pairs {
-            self.insert("INSERT INTO pair VALUES (?1, ?2)", params![old, new])?;
+            self.put("pair", &[params![old, new]])?;
         }
         for table in CARRIED {
             // If the later interval has a row of its own, that is the newer one.

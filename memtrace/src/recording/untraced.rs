@@ -20,10 +20,7 @@ impl Writer {
         self.write(|writer| {
             let cmdline = serde_json::to_string(&of.cmdline)
                 .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-            writer.insert(
-                "INSERT OR REPLACE INTO untraced VALUES (?1, ?2, ?3, ?4)",
-                params![of.tgid, of.comm, cmdline, of.why],
-            )
+            writer.put("untraced", &[params![of.tgid, of.comm, cmdline, of.why]])
         })
     }
 }

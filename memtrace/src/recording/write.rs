@@ -10,6 +10,7 @@ use super::{
     file,
     fold::Written,
     output::Output,
+    put::{part, put},
     schema, varint,
 };
 use crate::{
@@ -123,10 +124,7 @@ impl Writer {
                 .map(|frame| writer.frame(frame))
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let frames = varint::pack(ids.into_iter().map(i64::cast_unsigned));
-            writer.insert(
-                "INSERT OR REPLACE INTO location VALUES (?1, ?2)",
-                params![id.0, frames],
-            )
+            writer.put("location", &[params![id.0, frames]])
         })
     }
 
@@ -141,10 +139,7 @@ impl Writer {
                 let distance = id.saturating_sub(node.parent.0);
                 [distance.into(), node.location.0.into()]
             });
-            writer.insert(
-                "INSERT INTO node VALUES (?1, ?2)",
-                params![first.0, varint::pack(numbers)],
-            )
+            writer.put("node", &[params![first.0, varint::pack(numbers)]])
         })
     }
 
@@ -152,9 +147,9 @@ impl Writer {
     pub fn stack(&mut self, row: &StackRow) -> Result<(), Error> {
         self.write(|writer| {
             let thread = writer.string(row.thread.as_deref())?;
-            writer.insert(
-                "INSERT INTO stack VALUES (?1, ?2, ?3, ?4)",
-                params![row.id.0, row.node.0, row.end.name(), thread],
+            writer.put(
+                "stack",
+                &[params![row.id.0, row.node.0, row.end.name(), thread]],
             )
         })
     }
@@ -199,7 +194,7 @@ impl Writer {
     pub fn finish(mut self, time_ns: u64) -> Result<(), Error> {
         self.write(|writer| {
             writer.connection.busy_timeout(WAIT_AT_THE_END)?;
-            writer.insert(
+            writer.run(
                 "UPDATE recording SET finished_ns = ?1",
                 params![int(time_ns)],
             )?;
@@ -243,7 +238,12 @@ impl Writer {
         &self.connection
     }
 
-    pub(super) fn insert(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
+    /// As [`put`].
+    pub(super) fn put(&self, table: &str, parts: &[&[&dyn ToSql]]) -> rusqlite::Result<()> {
+        put(&self.connection, table, parts)
+    }
+
+    pub(super) fn run(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<()> {
         self.connection.prepare_cached(sql)?.execute(values)?;
         Ok(())
     }
@@ -251,9 +251,9 @@ impl Writer {
     fn insert_process(&self, row: &ProcessRow) -> rusqlite::Result<()> {
         let cmdline = serde_json::to_string(&row.cmdline)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        self.insert(
-            "INSERT OR REPLACE INTO process VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            params![
+        self.put(
+            "process",
+            &[params![
                 row.id.0,
                 row.tgid,
                 row.ppid,
@@ -264,8 +264,8 @@ impl Writer {
                 row.ended_ns.map(int),
                 row.exit_status,
                 row.rss_at_start.map(int),
-                row.folded.map(int),
-            ],
+                row.folded.map(int)
+            ]],
         )
     }
 
@@ -275,7 +275,7 @@ impl Writer {
             return Ok(Some(*id));
         }
         let id = next_id(self.strings.len());
-        self.insert("INSERT INTO string VALUES (?1, ?2)", params![id, text])?;
+        self.put("string", &[params![id, text]])?;
         self.strings.insert(text.into(), id);
         Ok(Some(id))
     }
@@ -291,9 +291,9 @@ impl Writer {
         let file = self.string(frame.file.as_deref())?;
         let unresolved = frame.unresolved.as_ref().map(ToString::to_string);
         let unresolved = self.string(unresolved.as_deref())?;
-        self.insert(
-            "INSERT INTO frame VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-            params![
+        self.put(
+            "frame",
+            &[params![
                 id,
                 kind_name(frame.kind),
                 function,
@@ -303,8 +303,8 @@ impl Writer {
                 file,
                 frame.line,
                 frame.inlined,
-                unresolved,
-            ],
+                unresolved
+            ]],
         )?;
         self.frames.insert(frame.clone(), id);
         Ok(id)
@@ -315,14 +315,14 @@ impl Writer {
         if !interval.unfinished {
             self.intervals = id;
         }
-        self.insert(
-            "INSERT OR REPLACE INTO interval VALUES (?1, ?2, ?3, ?4)",
-            params![
+        self.put(
+            "interval",
+            &[params![
                 id,
                 int(interval.time_ns),
                 int(interval.emitted),
                 int(interval.received)
-            ],
+            ]],
         )?;
         for process in &interval.folded {
             self.written.take_back(&self.connection, *process)?;
@@ -351,39 +351,39 @@ impl Writer {
         }
         if !interval.births.is_empty() {
             // A scan covers all sites: those it does not list have no live blocks.
-            self.insert("DELETE FROM births", params![])?;
+            self.run("DELETE FROM births", params![])?;
         }
         for (key, births) in &interval.births {
             let site = self.written.site(*key, interval.time_ns);
-            self.insert(
-                "INSERT OR REPLACE INTO births VALUES (?1, ?2, ?3)",
-                params![site, int(interval.time_ns), pack_births(births)],
+            self.put(
+                "births",
+                &[params![site, int(interval.time_ns), pack_births(births)]],
             )?;
             if !births.ages.is_empty() && births.bytes() >= LEAST_OF_AGES {
                 let ages = varint::pack(births.ages.iter().copied());
                 // These ages stay after the process ends: they date from before it freed its memory.
-                self.insert(
+                self.run(
                     "INSERT OR REPLACE INTO ages SELECT ?1, ?2, ?3, lifetimes FROM site WHERE id = ?1",
                     params![site, int(interval.time_ns), ages],
                 )?;
             }
         }
         for (process, held) in &interval.holes {
-            self.insert(
+            self.run(
                 "DELETE FROM held_open WHERE process = ?1",
                 params![process.0],
             )?;
             for (key, held) in held {
                 let site = self.written.site(*key, interval.time_ns);
-                self.insert(
-                    "INSERT INTO held_open VALUES (?1, ?2, ?3, ?4, ?5)",
-                    params![
+                self.put(
+                    "held_open",
+                    &[params![
                         process.0,
                         site,
                         int(interval.time_ns),
                         int(held.bytes),
                         int(held.holes)
-                    ],
+                    ]],
                 )?;
             }
         }
@@ -401,32 +401,26 @@ impl Writer {
         let id = self.written.site(key, time_ns);
         let t = totals(&site.totals);
         let lifetimes = varint::pack(site.lifetimes.iter().copied());
-        self.insert(
-            "INSERT OR REPLACE INTO site VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
-             ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
-            params![
-                id,
-                key.process.0,
-                key.layer as u8,
-                key.stack.0,
-                key.by_allocator,
-                t[0],
-                t[1],
-                t[2],
-                t[3],
-                t[4],
-                t[5],
-                t[6],
-                t[7],
-                t[8],
-                t[9],
-                int(site.at_peak_bytes),
-                int(site.at_peak_count),
-                int(site.peak_epoch),
-                int(site.first_ns),
-                int(site.last_ns),
-                lifetimes,
-                key.device,
+        self.put(
+            "site",
+            &[
+                params![
+                    id,
+                    key.process.0,
+                    key.layer as u8,
+                    key.stack.0,
+                    key.by_allocator
+                ],
+                &part(&t),
+                params![
+                    int(site.at_peak_bytes),
+                    int(site.at_peak_count),
+                    int(site.peak_epoch),
+                    int(site.first_ns),
+                    int(site.last_ns),
+                    lifetimes,
+                    key.device
+                ],
             ],
         )?;
         // A group has no course: its processes have ended.
@@ -434,22 +428,16 @@ impl Writer {
             return Ok(());
         }
         self.written.history(key, interval, id, time_ns);
-        self.insert(
-            "INSERT OR REPLACE INTO site_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
-             ?11, ?12)",
-            params![
-                interval, id, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9]
-            ],
-        )
+        self.put("site_history", &[params![interval, id], &part(&t)])
     }
 
     fn insert_loss(&mut self, reason: Reason, count: u64) -> rusqlite::Result<()> {
         if self.losses.insert(reason, count) == Some(count) {
             return Ok(());
         }
-        self.insert(
-            "INSERT OR REPLACE INTO loss VALUES (?1, ?2, ?3)",
-            params![self.intervals, reason.name(), int(count)],
+        self.put(
+            "loss",
+            &[params![self.intervals, reason.name(), int(count)]],
         )
     }
 
@@ -462,32 +450,22 @@ impl Writer {
     ) -> rusqlite::Result<()> {
         let t = totals(&l.totals);
         if self.written.is_group(process) {
-            self.insert(
+            self.run(
                 "DELETE FROM layer_history WHERE process = ?1 AND layer = ?2",
                 params![process.0, layer as u8],
             )?;
         }
-        self.insert(
-            "INSERT OR REPLACE INTO layer_history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, \
-             ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
-            params![
-                process.0,
-                layer as u8,
-                interval,
-                t[0],
-                t[1],
-                t[2],
-                t[3],
-                t[4],
-                t[5],
-                t[6],
-                t[7],
-                t[8],
-                t[9],
-                int(l.peak_epoch),
-                int(l.before_attach_bytes),
-                int(l.cleared_by_exec_bytes),
-                int(l.cleared_by_exec_count),
+        self.put(
+            "layer_history",
+            &[
+                params![process.0, layer as u8, interval],
+                &part(&t),
+                params![
+                    int(l.peak_epoch),
+                    int(l.before_attach_bytes),
+                    int(l.cleared_by_exec_bytes),
+                    int(l.cleared_by_exec_count)
+                ],
             ],
         )
     }
