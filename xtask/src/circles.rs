@@ -1,8 +1,8 @@
-//! Circles: files of the user side that know each other both ways, so that none can be read without the others.
+//! Circles: files that know each other both ways, so that none can be read without the others.
 
 use crate::{
     command::root,
-    imports::{SOURCES, is_test, sources_of},
+    sources::{self, KERNEL_SIDE, Source, USER_SIDE},
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -10,47 +10,36 @@ use std::{
     fs,
     path::Path,
 };
-use syn::{
-    Item, UseTree, Visibility,
-    visit::{self, Visit},
-};
 
 /// A module's path below the crate.
 type Module = Vec<String>;
 
-/// Checks every source of the library but its tests.
+/// Checks every source of both sides but tests.
 ///
 /// # Errors
 /// There is a circle, or a file cannot be parsed.
 pub(crate) fn check() -> Result<()> {
-    let circles = circles(&knowing(&read(&root().join(SOURCES))?));
-    if circles.is_empty() {
-        return Ok(());
+    for side in [USER_SIDE, KERNEL_SIDE] {
+        let circles = circles(&knowing(&read(&root().join(side))?));
+        if !circles.is_empty() {
+            let shown: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
+            bail!(
+                "`{side}`: these files know each other in circles; move what they share into a file of its own:\n{}",
+                shown.join("\n")
+            );
+        }
     }
-    let shown: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
-    bail!(
-        "`{SOURCES}`: these files know each other in circles; move what they share into a file of its own:\n{}",
-        shown.join("\n")
-    )
-}
-
-/// What a module's file says.
-#[derive(Default)]
-struct Source {
-    file: String,
-    /// Paths that it names, as written.
-    named: BTreeSet<Vec<String>>,
-    /// Names that it passes on, with their paths as written; `*` for everything of a module.
-    passed_on: Vec<(String, Vec<String>)>,
+    Ok(())
 }
 
 fn read(folder: &Path) -> Result<BTreeMap<Module, Source>> {
     let mut modules = BTreeMap::new();
-    for file in sources_of(folder)? {
+    for file in sources::below(folder)? {
         let text = fs::read_to_string(&file)
             .with_context(|| format!("cannot read `{}`", file.display()))?;
         let inside = file.strip_prefix(folder).unwrap_or(&file);
-        let source = source(&text).with_context(|| format!("cannot parse `{}`", file.display()))?;
+        let source =
+            Source::parse(&text).with_context(|| format!("cannot parse `{}`", file.display()))?;
         let file = inside.display().to_string();
         modules.insert(module(inside), Source { file, ..source });
     }
@@ -71,83 +60,6 @@ fn module(file: &Path) -> Module {
         parts.pop();
     }
     parts
-}
-
-fn source(text: &str) -> syn::Result<Source> {
-    let mut source = Source::default();
-    source.visit_file(&syn::parse_file(text)?);
-    Ok(source)
-}
-
-impl Source {
-    fn add_tree(&mut self, tree: &UseTree, path: &[String], passes_on: bool) {
-        let with = |name: String| [path, &[name]].concat();
-        match tree {
-            UseTree::Path(inner) => {
-                self.add_tree(&inner.tree, &with(inner.ident.to_string()), passes_on)
-            }
-            UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.add_tree(tree, path, passes_on);
-                }
-            }
-            UseTree::Name(name) => self.add(
-                name.ident.to_string(),
-                with(name.ident.to_string()),
-                passes_on,
-            ),
-            UseTree::Rename(name) => self.add(
-                name.rename.to_string(),
-                with(name.ident.to_string()),
-                passes_on,
-            ),
-            UseTree::Glob(_) => self.add("*".to_owned(), path.to_vec(), passes_on),
-        }
-    }
-
-    fn add(&mut self, name: String, path: Vec<String>, passes_on: bool) {
-        if passes_on {
-            self.passed_on.push((name, path));
-        } else {
-            self.named.insert(path);
-        }
-    }
-}
-
-impl<'ast> Visit<'ast> for Source {
-    fn visit_item(&mut self, item: &'ast Item) {
-        let attributes = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Use(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            _ => return visit::visit_item(self, item),
-        };
-        if attributes.iter().any(is_test) {
-            return;
-        }
-        if let Item::Use(item) = item {
-            let passes_on = !matches!(item.vis, Visibility::Inherited);
-            self.add_tree(&item.tree, &[], passes_on);
-        } else {
-            visit::visit_item(self, item);
-        }
-    }
-
-    /// Where a name may be used is no use of it.
-    fn visit_visibility(&mut self, _: &'ast Visibility) {}
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path
-            .segments
-            .iter()
-            .map(|it| it.ident.to_string())
-            .collect();
-        if segments.len() > 1 {
-            self.named.insert(segments);
-        }
-        visit::visit_path(self, path);
-    }
 }
 
 /// For each file the others that it knows.
@@ -247,7 +159,7 @@ mod tests {
     /// The circles among files with these sources.
     fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let sources = files.iter().map(|(file, text)| {
-            let source = source(text).unwrap();
+            let source = Source::parse(text).unwrap();
             let file = (*file).to_owned();
             (module(Path::new(&file)), Source { file, ..source })
         });

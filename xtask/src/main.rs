@@ -19,6 +19,7 @@ mod pythons;
 mod roots;
 mod setup;
 mod soak;
+mod sources;
 mod stress;
 mod test;
 mod torch;
