@@ -54,7 +54,7 @@ fn no_such_process() {
 
 #[test]
 fn neither_process_nor_command() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let finished = memtrace(["record"]);
     assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     assert!(
@@ -65,7 +65,7 @@ fn neither_process_nor_command() {
 
 #[test]
 fn both_process_and_command() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let finished = memtrace(["record", "-p", "1", "--", "true"]);
     assert_eq!(finished.status.code(), Some(2), "{finished:#?}");
     assert!(
@@ -274,7 +274,7 @@ fn targets_that_end_during_attach() {
 
 #[test]
 fn pids_without_a_process() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     for pid in ["0", "-5", "1x", "", "99999999999"] {
         let finished = memtrace(["record", "-p", pid]);
         assert_eq!(finished.status.code(), Some(2), "{finished:#?}");

@@ -148,13 +148,13 @@ fn expect_right_answers(command: &mut Command) {
 
 #[test]
 fn paths_in_python_lead_to_the_object() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     expect_right_expressions(Path::new("/usr/bin/python3"));
 }
 
 #[test]
 fn paths_in_other_versions_of_python_lead_to_the_object() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     for minor in 9..=14 {
         // Missing versions are tested by `cargo xtask test-pythons`.
         if let Some(interpreter) = targets::installed_python(minor) {
@@ -170,7 +170,7 @@ fn in_other_roots() {
         eprintln!("skipped: `cargo xtask test-pythons` makes such roots");
         return;
     };
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     for root in env::split_paths(&roots) {
         let folder = tempfile::tempdir_in(root.join("tmp")).expect("a folder");
         let inside = Path::new("/tmp").join(folder.path().file_name().expect("a name"));
@@ -194,7 +194,7 @@ fn in_other_roots() {
 
 #[test]
 fn native_holders_match_the_program() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
     target.await_stdout("ready");
     let expected = [
@@ -259,7 +259,7 @@ fn names<'a>(stdout: &'a str, addresses: impl Iterator<Item = &'a str>) -> BTree
 /// LeakSanitizer looks from inside, when the program asks; memtrace from outside, while it runs.
 #[test]
 fn lost_blocks_are_those_of_leak_sanitizer() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
     target.await_stdout("ready");
     let answer = Answer::of(target.pid(), &["--lost".to_owned()]);
@@ -285,7 +285,7 @@ fn lost_blocks_are_those_of_leak_sanitizer() {
 /// Only glibc's heap can be read block by block.
 #[test]
 fn with_another_allocator_lost_blocks_are_unknown() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut command = Command::new(targets::program("prepended.c"));
     let mut target = Running::start(command.env("LD_PRELOAD", targets::JEMALLOC.path()));
     target.await_stdout("oldest ");
@@ -302,7 +302,7 @@ fn with_another_allocator_lost_blocks_are_unknown() {
 /// of them, and a block to the other.
 #[test]
 fn lists_that_grow_at_their_head_hold_their_blocks() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new(targets::program("prepended.c")));
     let oldest = target.await_stdout("oldest ");
     let addresses = oldest["oldest ".len()..].split(' ');
@@ -327,7 +327,7 @@ fn lists_that_grow_at_their_head_hold_their_blocks() {
 /// Objects come and go thousands of times a second during the search; every printed path is true.
 #[test]
 fn no_wrong_path_is_printed_of_memory_that_changes() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut target = Running::start(&mut targets::python("python/mutating.py"));
     target.await_stdout("ready");
     let mut found = 0;

@@ -107,7 +107,7 @@ const BY_CHANCE_IN_PYTHON: u64 = 20;
 
 #[test]
 fn cpp_containers_keep_the_expected_bytes() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let mut target = Running::start(&mut Command::new(targets::program("retained.cc")));
     target.await_stdout("ready");
     let pid = target.pid();
@@ -233,7 +233,7 @@ fn expect_python_sizes(interpreter: &Path) {
 
 #[test]
 fn python_containers_keep_the_expected_bytes() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     expect_python_sizes(Path::new("/usr/bin/python3"));
     for minor in 9..=14 {
         // Missing versions are tested by `cargo xtask test-pythons`.
@@ -245,7 +245,7 @@ fn python_containers_keep_the_expected_bytes() {
 
 #[test]
 fn retained_sizes_need_one_moment() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     let target = Running::start(&mut targets::python("python/retained.py"));
     target.await_stdout("ready");
     let finished = Running::start(&mut command(target.pid(), &["--retained"])).wait();
@@ -259,7 +259,7 @@ fn retained_sizes_need_one_moment() {
 /// A process stopped for a search continues when the search ends, however it ends.
 #[test]
 fn the_end_of_a_search_releases_the_process() {
-    let _bench = Fixture::new();
+    let _fixture = Fixture::new();
     // It has a million blocks, so the search takes its time.
     let mut target = Running::start(&mut Command::new(targets::program("holders.cc")));
     target.await_stdout("ready");

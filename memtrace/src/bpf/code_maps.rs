@@ -21,7 +21,7 @@ use memtrace_common::{
 use super::{
     changes::Changes,
     elements::{ElementMap, Elements},
-    error::TracerError,
+    error::{CodeError, TracerError},
     interpreters::Interpreters,
     maps::{descriptor, take},
     raw::{Plain, Raw, Shared},
@@ -33,15 +33,6 @@ const QUARANTINE: Duration = Duration::from_secs(2);
 
 /// Most mappings of one process; the kernel side's search takes no more.
 const MOST: usize = (1 << 14) - 1;
-
-/// Why a snapshot could not be handed over.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CodeError {
-    #[error(transparent)]
-    Map(#[from] MapError),
-    #[error("no room for {0} more executable mappings")]
-    Full(usize),
-}
 
 /// The snapshots of all processes.
 pub(crate) struct CodeMaps {

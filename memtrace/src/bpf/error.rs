@@ -12,7 +12,16 @@ use std::{
 
 use aya::{EbpfError, maps::MapError, programs::ProgramError};
 
-use super::{btf, code_maps::CodeError};
+use super::btf;
+
+/// Why a snapshot of code could not be handed over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CodeError {
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error("no room for {0} more executable mappings")]
+    Full(usize),
+}
 
 /// Why the kernel side could not be used.
 #[derive(Debug, thiserror::Error)]
