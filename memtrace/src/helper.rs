@@ -1,12 +1,21 @@
 //! memtrace's own helper processes, which keep running when memtrace is stopped or killed: they release what they hold,
 //! and end.
 
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::{
+    cmsg_space,
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
+    process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open},
+};
 use std::{
     ffi::CStr,
-    io,
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Child, Command, Stdio},
@@ -46,6 +55,44 @@ pub(crate) fn start(subcommand: &'static str, line: &UnixStream) -> io::Result<C
     let sent = STARTER.send(start).map_err(|_| RecvError);
     let started = sent.and_then(|()| started.recv());
     started.map_err(|_| io::Error::other("there is no thread that starts processes"))?
+}
+
+/// Sends some of the bytes, and a descriptor with them. Returns how many were sent. A signal does not end a wait.
+///
+/// # Errors
+/// As sendmsg(2).
+pub(crate) fn send(
+    line: &UnixStream,
+    bytes: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut with = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.as_slice();
+    if !fds.is_empty() {
+        with.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let parts = [IoSlice::new(bytes)];
+    Ok(retry_on_intr(|| {
+        sendmsg(line, &parts, &mut with, SendFlags::NOSIGNAL)
+    })?)
+}
+
+/// Receives some bytes, and the descriptor that came with them. A signal does not end a wait.
+///
+/// # Errors
+/// As recvmsg(2).
+pub(crate) fn receive(line: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut with = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = retry_on_intr(|| recvmsg(line, &mut parts, &mut with, flags))?.bytes;
+    let fd = with.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((received, fd))
 }
 
 /// Leaves the calling thread, and the processes that it starts, with the standard streams only. A new process has a copy
@@ -117,7 +164,7 @@ pub(crate) fn begin(name: &CStr) -> UnixStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs::File, io::Read};
+    use std::{fs::File, io::Read, time::Duration};
 
     #[test]
     fn a_helper_has_its_line_as_standard_input() {
@@ -129,10 +176,41 @@ mod tests {
         assert!(child.wait().unwrap().success());
     }
 
+    extern "C" fn ignore(_: libc::c_int) {}
+
+    #[test]
+    fn a_signal_does_not_end_a_wait() {
+        let (own, other) = UnixStream::pair().unwrap();
+        own.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGURG, ignore as *const () as libc::sighandler_t) };
+        let (sender, tid) = channel();
+        let waiting = thread::spawn(move || {
+            sender.send(rustix::thread::gettid()).unwrap();
+            receive(&own, &mut [0; 8]).unwrap().0
+        });
+        let tid = tid.recv().unwrap().as_raw_nonzero();
+        let stat = format!("/proc/self/task/{tid}/syscall");
+        let is_waiting = || {
+            let call = std::fs::read_to_string(&stat).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_recvmsg))
+        };
+        while !is_waiting() {
+            thread::yield_now();
+        }
+        // SAFETY: no memory is involved.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGURG) };
+        send(&other, b"answer", None).unwrap();
+        assert_eq!(waiting.join().unwrap(), 6);
+    }
+
     #[test]
     fn a_new_process_has_no_copies_of_descriptors() {
         let file = File::open("/dev/null").unwrap();
-        let number = file.as_raw_fd();
+        // A number that the new process has no use for.
+        // SAFETY: the file is open.
+        let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 500) };
+        assert!(number >= 500);
         let spawn = move || {
             leave_descriptors().unwrap();
             let mut command = Command::new("true");
@@ -146,6 +224,8 @@ mod tests {
             command.status().unwrap()
         };
         assert!(thread::spawn(spawn).join().unwrap().success());
-        assert!(file.metadata().is_ok());
+        // This process has it still.
+        // SAFETY: nothing else owns it.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }

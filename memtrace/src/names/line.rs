@@ -3,22 +3,15 @@
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, IoSlice, IoSliceMut, Write},
-    mem::MaybeUninit,
+    io::{self, ErrorKind, Write},
     os::{fd::AsFd, unix::net::UnixStream},
 };
 
-use rustix::{
-    cmsg_space,
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-    },
-};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     frames::Frame,
+    helper,
     symbolize::{
         Detail,
         debug_files::{Proof, Wanted},
@@ -104,18 +97,7 @@ impl Line {
     pub(super) fn send(&self, message: &impl Serialize, file: Option<&File>) -> io::Result<()> {
         let mut text = serde_json::to_vec(message)?;
         text.push(b'\n');
-        let files: Vec<_> = file.into_iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut with = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() {
-            with.push(SendAncillaryMessage::ScmRights(&files));
-        }
-        let sent = sendmsg(
-            &self.socket,
-            &[IoSlice::new(&text)],
-            &mut with,
-            SendFlags::NOSIGNAL,
-        )?;
+        let sent = helper::send(&self.socket, &text, file.map(AsFd::as_fd))?;
         (&self.socket).write_all(text.get(sent..).unwrap_or_default())
     }
 
@@ -149,24 +131,8 @@ impl Line {
     /// False at the end of the line.
     fn fill(&mut self) -> io::Result<bool> {
         let mut part = [0; 16 << 10];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut with = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            match recvmsg(
-                &self.socket,
-                &mut [IoSliceMut::new(&mut part)],
-                &mut with,
-                RecvFlags::CMSG_CLOEXEC,
-            ) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => break result?.bytes,
-            }
-        };
-        for message in with.drain() {
-            if let RecvAncillaryMessage::ScmRights(files) = message {
-                self.file = files.map(File::from).next();
-            }
-        }
+        let (received, file) = helper::receive(&self.socket, &mut part)?;
+        self.file = file.map(File::from).or(self.file.take());
         self.bytes
             .extend_from_slice(part.get(..received).unwrap_or_default());
         Ok(received > 0)

@@ -1,18 +1,16 @@
 //! Messages between memtrace and a process that opens files for it: a text of JSON, bytes, and at most one descriptor.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut, Read, Write},
-    mem,
+    io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+        fd::{BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
-    ptr,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::rights::Rights;
+use crate::{helper, rights::Rights};
 
 /// What to open or read, below the folder that comes with it. The bytes are the path.
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,10 +127,8 @@ pub(super) fn send(
     let (of_text, of_bytes) = head.split_at_mut(HEAD / 2);
     of_text.copy_from_slice(&(text.len() as u32).to_ne_bytes());
     of_bytes.copy_from_slice(&(bytes.len() as u32).to_ne_bytes());
-    match fd {
-        Some(fd) => send_with(line, &head, fd)?,
-        None => line.write_all(&head)?,
-    }
+    let sent = helper::send(line, &head, fd)?;
+    line.write_all(head.get(sent..).unwrap_or_default())?;
     line.write_all(&text)?;
     line.write_all(bytes)
 }
@@ -141,7 +137,7 @@ pub(super) fn receive<T: DeserializeOwned>(
     mut line: &UnixStream,
 ) -> io::Result<(T, Vec<u8>, Option<OwnedFd>)> {
     let mut head = [0; HEAD];
-    let (read, fd) = receive_with(line, &mut head)?;
+    let (read, fd) = helper::receive(line, &mut head)?;
     if read == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -157,61 +153,4 @@ pub(super) fn receive<T: DeserializeOwned>(
     line.read_exact(&mut text)?;
     line.read_exact(&mut bytes)?;
     Ok((serde_json::from_slice(&text)?, bytes, fd))
-}
-
-/// Room for a control message with one descriptor, aligned as its header.
-#[repr(C)]
-union Control {
-    header: libc::cmsghdr,
-    bytes: [u8; 64],
-}
-
-fn send_with(line: &UnixStream, head: &[u8; HEAD], fd: BorrowedFd) -> io::Result<()> {
-    let mut part = IoSlice::new(head);
-    let mut control = Control { bytes: [0; 64] };
-    // SAFETY: all fields are integers or pointers.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = (&raw mut part).cast();
-    message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    // SAFETY: computes a length only.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<RawFd>() as u32) } as usize;
-    // SAFETY: the control buffer is large enough for a header with one descriptor, and aligned.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
-        ptr::write_unaligned(libc::CMSG_DATA(header).cast(), fd.as_raw_fd());
-    }
-    // SAFETY: everything that the message points to lives. An `IoSlice` is an `iovec`.
-    match unsafe { libc::sendmsg(line.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
-        sent if usize::try_from(sent) == Ok(HEAD) => Ok(()),
-        0.. => Err(io::ErrorKind::WriteZero.into()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Bytes read, and the descriptor that came with them.
-fn receive_with(line: &UnixStream, head: &mut [u8; HEAD]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut part = IoSliceMut::new(head);
-    let mut control = Control { bytes: [0; 64] };
-    // SAFETY: all fields are integers or pointers.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = (&raw mut part).cast();
-    message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = size_of::<Control>();
-    let flags = libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: everything that the message points to lives. An `IoSliceMut` is an `iovec`.
-    let read = unsafe { libc::recvmsg(line.as_raw_fd(), &raw mut message, flags) };
-    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has filled in the control buffer up to `msg_controllen`.
-    let fd = unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (!header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS)
-            .then(|| ptr::read_unaligned(libc::CMSG_DATA(header).cast::<RawFd>()))
-    };
-    // SAFETY: the descriptor is new, and nothing else owns it.
-    Ok((read, fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })))
 }

@@ -241,7 +241,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     if line.bytes <= 0.0 {
         return verdict.class.meaning().into();
     }
-    let leaks = matches!(verdict.class, Class::Leak | Class::GpuLeak);
+    let leaks = verdict.class.is_leak();
     let keeper = line.keeper.and_then(|kept| {
         let line = kept.line.as_ref().map(subject);
         line.or_else(|| name_of(kept))

@@ -87,7 +87,7 @@ impl Reading {
     /// Whether a site leaks, by its verdict.
     pub(crate) fn is_leak(&self, site: &SiteKey) -> bool {
         let judged = self.verdicts.get(site);
-        judged.is_some_and(|judged| matches!(judged.class, Class::Leak | Class::GpuLeak))
+        judged.is_some_and(|judged| judged.class.is_leak())
     }
 
     /// What keeps the blocks of a site, as far as that is known.

@@ -96,7 +96,7 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
     let leaks = found
         .verdicts
         .iter()
-        .filter(|verdict| matches!(verdict.class, Class::Leak | Class::GpuLeak));
+        .filter(|verdict| verdict.class.is_leak());
     let rate = |scope: fn(&Scope) -> bool| {
         let rates = leaks.clone().filter(|verdict| scope(&verdict.scope));
         rates
@@ -120,8 +120,8 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
 /// The rates that a report has for the processes, added up.
 fn growth(limit: u64, found: &Diagnosis) -> Outcome<'_> {
     let of_own = found.verdicts.iter().filter(|verdict| {
-        let is_machine = matches!(verdict.class, Class::Kernel | Class::Pressure);
-        verdict.scope == Scope::Process && !is_machine && findings::place(verdict).is_none()
+        let of_machine = verdict.class.is_of_machine();
+        verdict.scope == Scope::Process && !of_machine && findings::place(verdict).is_none()
     });
     let rates = of_own.filter_map(|verdict| verdict.rate);
     let rate: f64 = rates.filter(|rate| *rate > 0.0).sum();

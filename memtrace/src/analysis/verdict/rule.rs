@@ -20,6 +20,10 @@ pub(super) struct Description {
     pub(super) mistaken_for: Option<Class>,
     /// What to try next for a process of this class.
     pub(super) next: &'static [Advice],
+    /// Memory that is never freed.
+    pub(super) is_leak: bool,
+    /// It is about the machine, not about the process.
+    pub(super) of_machine: bool,
     /// Its caching allocator of device memory can give unused memory back.
     pub(super) unused: bool,
     /// Settings that make the process's allocator give memory back help.
@@ -41,6 +45,8 @@ pub(super) const DESCRIPTION: Description = Description {
     meaning: "",
     mistaken_for: None,
     next: &[],
+    is_leak: false,
+    of_machine: false,
     unused: false,
     allocator: false,
     cache: false,

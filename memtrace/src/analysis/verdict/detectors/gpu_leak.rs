@@ -15,6 +15,7 @@ pub(super) const CLASS: Description = Description {
     meaning: "GPU memory that is never freed",
     next: &[Advice::LookAtDeviceSites],
     next_of_site: Some(|_, _| Advice::FindKeeper),
+    is_leak: true,
     ..DESCRIPTION
 };
 

@@ -11,6 +11,7 @@ pub(super) const CLASS: Description = Description {
     name: "kernel",
     meaning: "memory of the kernel or a driver grows, but no process does",
     next: &[Advice::RunSlabtop],
+    of_machine: true,
     ..DESCRIPTION
 };
 

@@ -21,6 +21,7 @@ pub(super) const CLASS: Description = Description {
         Layer::Python => Advice::RecordObjects,
         _ => Advice::FindKeeper,
     }),
+    is_leak: true,
     ..DESCRIPTION
 };
 

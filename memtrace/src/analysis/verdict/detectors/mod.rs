@@ -65,6 +65,16 @@ impl Class {
         self.description().on_screen
     }
 
+    /// Whether it is memory that is never freed.
+    pub(crate) const fn is_leak(self) -> bool {
+        self.description().is_leak
+    }
+
+    /// Whether it is about the machine, not about the process.
+    pub(crate) const fn is_of_machine(self) -> bool {
+        self.description().of_machine
+    }
+
     /// The meaning, in a few words.
     pub(crate) const fn meaning(self) -> &'static str {
         self.description().meaning

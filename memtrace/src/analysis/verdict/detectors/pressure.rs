@@ -16,6 +16,7 @@ pub(super) const CLASS: Description = Description {
     name: "pressure",
     meaning: "other processes are using up the machine's memory",
     next: &[Advice::FindOthers],
+    of_machine: true,
     ..DESCRIPTION
 };
 
