@@ -267,7 +267,8 @@ fn a_slowly_filling_cache_is_not_a_leak_with_default_options() {
 
 #[test]
 fn a_full_cache_is_not_a_leak() {
-    judged(&Fixture::shared(), "cache-lru", &[]).expect("cache");
+    // Beside others, it fills so unevenly that one in ten is undetermined.
+    judged(&Fixture::new(), "cache-lru", &[]).expect("cache");
 }
 
 #[test]
