@@ -26,8 +26,8 @@ use std::{
     thread,
 };
 
-/// Runs what it receives, in a thread that lives as long as this process: a process may end with the thread that started
-/// it (`PR_SET_PDEATHSIG`).
+/// Starts processes in a thread that lives as long as memtrace: with `PR_SET_PDEATHSIG`, a process ends with the thread
+/// that started it.
 static STARTER: LazyLock<Sender<Box<dyn FnOnce() + Send>>> = LazyLock::new(|| {
     let (sender, receiver) = channel::<Box<dyn FnOnce() + Send>>();
     let run = move || receiver.into_iter().for_each(|start| start());
@@ -96,11 +96,11 @@ pub(crate) fn receive(line: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize,
 }
 
 /// Leaves the calling thread, and the processes that it starts, with the standard streams only. A new process has a copy
-/// of every descriptor until its exec. Were the last copy of a probe's closed there, that process would remove the
-/// probe, and memtrace would take it for removed.
+/// of every descriptor until its exec. If exec closes the last copy of a probe's descriptor, the new process removes the
+/// probe, while memtrace takes it for removed already.
 ///
 /// # Errors
-/// The kernel has no memory.
+/// The kernel is out of memory.
 pub(crate) fn leave_descriptors() -> io::Result<()> {
     let (first, flags) = (3, libc::CLOSE_RANGE_UNSHARE);
     // SAFETY: only this thread's table changes, which is a new one; nothing that the thread uses is in it.
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_new_process_has_no_copies_of_descriptors() {
         let file = File::open("/dev/null").unwrap();
-        // A number that the new process has no use for.
+        // A number that the new process does not use for its own descriptors.
         // SAFETY: the file is open.
         let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 500) };
         assert!(number >= 500);

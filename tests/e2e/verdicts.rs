@@ -267,7 +267,7 @@ fn a_slowly_filling_cache_is_not_a_leak_with_default_options() {
 
 #[test]
 fn a_full_cache_is_not_a_leak() {
-    // Beside others, it fills so unevenly that one in ten is undetermined.
+    // With other tests beside it, the cache fills unevenly, and one verdict in ten is undetermined.
     judged(&Fixture::new(), "cache-lru", &[]).expect("cache");
 }
 

@@ -1,9 +1,8 @@
 //! `cargo xtask lint`: formatting, clippy, and the repository's own rules.
 
 use crate::{
-    circles,
     command::{self, cargo, output, root},
-    docs, imports,
+    cycles, docs, imports,
 };
 use anyhow::{Context, Result, bail};
 use std::{fs, path::Path, process::Command};
@@ -32,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     ]))?;
     files()?;
     imports::check()?;
-    circles::check()?;
+    cycles::check()?;
     docs::check()?;
     if command::find("cargo-deny").is_some() {
         command::run(cargo().args(["deny", "check"]))?;

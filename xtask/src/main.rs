@@ -3,8 +3,8 @@
 mod attack;
 mod bench;
 mod browser;
-mod circles;
 mod command;
+mod cycles;
 mod demo;
 mod dist;
 mod docs;

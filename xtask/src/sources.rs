@@ -40,14 +40,14 @@ pub(crate) fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What a module's file says.
+/// The paths in the file of a module.
 #[derive(Default)]
 pub(crate) struct Source {
-    /// For its reader to set.
+    /// The path of the file, set when a folder is read.
     pub(crate) file: String,
     /// Paths that it names, as written.
     pub(crate) named: BTreeSet<Vec<String>>,
-    /// Names that it passes on, with their paths as written; `*` for everything of a module.
+    /// Names that it re-exports, with their paths as written; `*` for all names of a module.
     pub(crate) passed_on: Vec<(String, Vec<String>)>,
 }
 
@@ -120,7 +120,7 @@ impl<'ast> Visit<'ast> for Source {
         }
     }
 
-    /// Where a name may be used is no use of it.
+    /// A visibility names a module without using it.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

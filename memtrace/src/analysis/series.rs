@@ -86,7 +86,7 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
-    /// AtChange open by the blocks of all sites when the heap was last looked through, bytes.
+    /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub holes: f64,
 }
 

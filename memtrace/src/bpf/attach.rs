@@ -61,7 +61,7 @@ pub(super) enum Way {
     },
     /// Older ones: a perf event for each.
     Perf {
-        /// The programs do nothing.
+        /// The programs do nothing: they measure the probes themselves.
         empty: bool,
     },
 }
@@ -89,7 +89,7 @@ impl Program {
         Self::End,
     ];
 
-    /// For one end of a probe.
+    /// The program for one end of a probe.
     fn of(probe: &Probe, at_return: bool) -> Self {
         match (probe.usdt.is_some(), probe.function.of_device(), at_return) {
             (true, ..) => Self::Request,
@@ -106,7 +106,7 @@ impl Program {
         matches!(self, Self::DeviceEntry | Self::DeviceReturn | Self::End)
     }
 
-    /// `empty`: of one that does nothing.
+    /// `empty`: the program that does nothing in its place.
     fn name(self, empty: bool) -> &'static str {
         match (self, empty) {
             (Self::Entry, false) => "call_entry",
@@ -172,7 +172,7 @@ const PLAIN: [&str; 2] = ["unwinding", "code_dealloc"];
 
 /// The programs of an [`Attacher`], before they are loaded.
 pub(super) struct Programs {
-    /// They do nothing.
+    /// The programs do nothing: they measure the probes themselves.
     empty: bool,
     multi: Option<multi::Prepared>,
     /// Returns may be left alone.

@@ -121,7 +121,8 @@ pub(crate) trait Kernel {
     /// Continues threads that were stopped for a pauser that died.
     fn let_stopped_go(&mut self);
 
-    /// Threads that a running process has made while recording.
+    /// Threads that a running process has created while recording; the count restarts when a process ends, and is 0 for
+    /// processes beyond the limit (16,384 have one).
     fn threads_created(&self, tgid: u32) -> u64;
 
     /// Losses so far, by reason, and the number of records that were to be sent.

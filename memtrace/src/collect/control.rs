@@ -72,7 +72,7 @@ impl Control {
             .retain(|waiting| waiting.life.header.tgid != tgid);
     }
 
-    /// Publishes the code of a process as of a sequence.
+    /// Publishes the executable mappings of a process. `sequence`: the number of changes of its code before they were read.
     pub(super) fn publish(
         &mut self,
         tgid: u32,

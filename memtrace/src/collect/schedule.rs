@@ -123,7 +123,7 @@ impl Schedule {
         }
     }
 
-    /// An interval comes at `now` (since the start), while there are so many live blocks.
+    /// An interval comes at `now` (since the start). `blocks`: the number of live ones.
     pub(super) fn tick(&mut self, now: Duration, blocks: u64) -> Tick {
         let scan = now >= self.scan_at && blocks <= SCANNED_AT_MOST;
         if scan {

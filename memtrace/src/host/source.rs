@@ -24,7 +24,7 @@ pub(crate) struct Source {
     /// Needed for every process and long on large machines.
     flags: OnceLock<Option<Vec<String>>>,
     mounts: OnceLock<Option<String>>,
-    /// The same for all processes of a container, and each file is asked of a helper process.
+    /// The same for all processes of a container, and each file is read by a helper process.
     systems: Mutex<HashMap<Place, Arc<System>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a process's sites and devices are judged with.
+//! The data that a process's sites and devices are judged by.
 
 use super::quality::Quality;
 use crate::{

@@ -1,4 +1,4 @@
-//! What the rules look at: processes, their growth, devices, failures and sites, with what can be asked of each.
+//! What the rules look at: processes, their growth, devices, failures and sites, with the questions that each answers.
 
 mod device;
 mod growth;

@@ -1,4 +1,4 @@
-//! A site as the rules see it, and what becomes of it.
+//! A site as the rules see it, and its verdict.
 
 use crate::{
     analysis::{

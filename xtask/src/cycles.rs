@@ -1,4 +1,4 @@
-//! Circles: files that know each other both ways, so that none can be read without the others.
+//! Import cycles: files that import each other, so that none can be read without the others.
 
 use crate::{
     command::root,
@@ -17,14 +17,14 @@ type Module = Vec<String>;
 /// Checks every source of both sides but tests.
 ///
 /// # Errors
-/// There is a circle, or a file cannot be parsed.
+/// There is a cycle, or a file cannot be parsed.
 pub(crate) fn check() -> Result<()> {
     for side in [USER_SIDE, KERNEL_SIDE] {
-        let circles = circles(&knowing(&read(&root().join(side))?));
-        if !circles.is_empty() {
-            let shown: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
+        let cycles = cycles(&knowing(&read(&root().join(side))?));
+        if !cycles.is_empty() {
+            let shown: Vec<String> = cycles.iter().map(|cycle| cycle.join(", ")).collect();
             bail!(
-                "`{side}`: these files know each other in circles; move what they share into a file of its own:\n{}",
+                "`{side}`: these files import each other in cycles; move what they share into a file of its own:\n{}",
                 shown.join("\n")
             );
         }
@@ -62,7 +62,7 @@ fn module(file: &Path) -> Module {
     parts
 }
 
-/// For each file the others that it knows.
+/// For each file, the others that it imports.
 fn knowing(modules: &BTreeMap<Module, Source>) -> BTreeMap<String, BTreeSet<String>> {
     let known = |(own, source): (&Module, &Source)| {
         let known = source.named.iter().filter_map(|path| {
@@ -75,7 +75,7 @@ fn knowing(modules: &BTreeMap<Module, Source>) -> BTreeMap<String, BTreeSet<Stri
     modules.iter().map(known).collect()
 }
 
-/// The module whose file has what module `own` calls by this path.
+/// The module that defines what module `own` names by this path.
 fn find(
     modules: &BTreeMap<Module, Source>,
     own: &Module,
@@ -101,7 +101,7 @@ fn find(
             (at, rest, is_absolute) = (inner, others, true);
             continue;
         }
-        // Circles of names passed on do not compile, but a glob's may seem to.
+        // Re-exports in a cycle do not compile, except through globs.
         let passed_on = (hops < 8)
             .then(|| passed_on(modules, &at, first, hops))
             .flatten();
@@ -110,7 +110,7 @@ fn find(
     is_absolute.then_some(at)
 }
 
-/// Where a name comes from that a module passes on.
+/// The module that defines a name which another one re-exports.
 fn passed_on(
     modules: &BTreeMap<Module, Source>,
     at: &Module,
@@ -118,27 +118,29 @@ fn passed_on(
     hops: u32,
 ) -> Option<Module> {
     let of = &modules.get(at)?.passed_on;
-    let named = of.iter().find(|(passed, _)| passed == name);
-    named.and_then(|(_, path)| find(modules, at, path, hops + 1))
+    let named = |wanted: &str| of.iter().find(|(passed, _)| passed == wanted);
+    named(name)
+        .or_else(|| named("*"))
+        .and_then(|(_, path)| find(modules, at, path, hops + 1))
 }
 
-/// Files that know each other, directly or by others: the strongly connected components of more than one file.
-fn circles(known: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
+/// Files that import each other, directly or through others: the strongly connected components of more than one file.
+fn cycles(known: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = known
         .keys()
         .map(|file| (file, reach(known, file)))
         .collect();
-    let mut circles: BTreeSet<Vec<String>> = BTreeSet::new();
+    let mut cycles: BTreeSet<Vec<String>> = BTreeSet::new();
     for (file, all) in &reached {
         let both = all
             .iter()
             .filter(|other| reached.get(*other).is_some_and(|back| back.contains(file)));
-        let circle: BTreeSet<String> = both.map(|other| (*other).clone()).collect();
-        if circle.len() > 1 {
-            circles.insert(circle.into_iter().collect());
+        let cycle: BTreeSet<String> = both.map(|other| (*other).clone()).collect();
+        if cycle.len() > 1 {
+            cycles.insert(cycle.into_iter().collect());
         }
     }
-    circles.into_iter().collect()
+    cycles.into_iter().collect()
 }
 
 fn reach<'a>(known: &'a BTreeMap<String, BTreeSet<String>>, from: &String) -> BTreeSet<&'a String> {
@@ -156,18 +158,18 @@ fn reach<'a>(known: &'a BTreeMap<String, BTreeSet<String>>, from: &String) -> BT
 mod tests {
     use super::*;
 
-    /// The circles among files with these sources.
-    fn circles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    /// The cycles among files with these sources.
+    fn cycles_of(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let sources = files.iter().map(|(file, text)| {
             let source = Source::parse(text).unwrap();
             let file = (*file).to_owned();
             (module(Path::new(&file)), Source { file, ..source })
         });
-        circles(&knowing(&sources.collect()))
+        cycles(&knowing(&sources.collect()))
     }
 
     #[test]
-    fn a_parent_that_calls_its_child_and_lends_it_a_type_is_a_circle() {
+    fn a_parent_that_calls_its_child_and_lends_it_a_type_is_a_cycle() {
         let parent = "mod child; struct Shared; fn f() { child::g() }";
         for child in [
             "use super::Shared;",
@@ -175,7 +177,7 @@ mod tests {
             "fn g(shared: super::Shared) {}",
             "use super::{Shared as Other};",
         ] {
-            let found = circles_of(&[("parent/mod.rs", parent), ("parent/child.rs", child)]);
+            let found = cycles_of(&[("parent/mod.rs", parent), ("parent/child.rs", child)]);
             assert_eq!(found, [["parent/child.rs", "parent/mod.rs"]], "{child}");
         }
     }
@@ -189,17 +191,27 @@ mod tests {
             ("parent/child.rs", child),
             ("parent/shared.rs", ""),
         ];
-        assert!(circles_of(&files).is_empty());
+        assert!(cycles_of(&files).is_empty());
         let back = [
             files[0],
             files[1],
             ("parent/shared.rs", "use super::child;"),
         ];
-        assert_eq!(circles_of(&back), [["parent/child.rs", "parent/shared.rs"]]);
+        assert_eq!(cycles_of(&back), [["parent/child.rs", "parent/shared.rs"]]);
     }
 
     #[test]
-    fn circles_may_lead_through_others_and_tests_know_everything() {
+    fn a_glob_passes_on_what_its_module_defines() {
+        let files = [
+            ("arch/mod.rs", "mod x86_64; pub(crate) use x86_64::*;"),
+            ("arch/x86_64.rs", "use crate::walk::Step;"),
+            ("walk.rs", "use crate::arch::pc;"),
+        ];
+        assert_eq!(cycles_of(&files), [["arch/x86_64.rs", "walk.rs"]]);
+    }
+
+    #[test]
+    fn cycles_may_lead_through_others_and_tests_know_everything() {
         let files = [
             ("a.rs", "use crate::b::B;"),
             ("b.rs", "fn f() { crate::c::g() }"),
@@ -210,6 +222,6 @@ mod tests {
             ),
             ("e.rs", "use crate::d::D; pub(in crate::a) fn f() {}"),
         ];
-        assert_eq!(circles_of(&files), [["a.rs", "b.rs", "c.rs"]]);
+        assert_eq!(cycles_of(&files), [["a.rs", "b.rs", "c.rs"]]);
     }
 }
