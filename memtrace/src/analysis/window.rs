@@ -37,6 +37,17 @@ impl Window {
         self.ends(values).map_or(0.0, |(first, last)| last - first)
     }
 
+    /// The lowest value of the window's last third less that of its first third.
+    pub(crate) fn rise_of_lows(self, values: &[f64]) -> f64 {
+        let points = values
+            .get(self.from..self.to.min(values.len()))
+            .unwrap_or_default();
+        let third = points.len() / 3;
+        let lowest = |points: &[f64]| points.iter().copied().reduce(f64::min);
+        let ends = lowest(&points[..third]).zip(lowest(&points[points.len() - third..]));
+        ends.map_or(0.0, |(first, last)| last - first)
+    }
+
     /// Mean change of `values` in a second.
     pub(crate) fn rate(self, values: &[f64], times: &[f64]) -> f64 {
         self.change(values) / self.change(times).max(f64::MIN_POSITIVE)

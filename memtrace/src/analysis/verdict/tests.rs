@@ -575,6 +575,9 @@ fn rising_counts_are_named() {
         &counted(&|t, memory| memory.maps = rising(t)),
         Class::MappingLeak,
     );
+    // A load that comes and goes, whose tops get higher.
+    let teeth = |t: f64| Some(100 + (t * 10.0 % 4.0 * t) as u64);
+    expect(&counted(&|t, memory| memory.maps = teeth(t)), Class::None);
     let threads = counted(&|t, memory| memory.threads_created = rising(t));
     expect(&threads, Class::ThreadChurn);
     assert_eq!(threads.verdicts[0].grade, Grade::C);

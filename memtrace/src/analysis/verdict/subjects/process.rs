@@ -26,6 +26,9 @@ const OF_MACHINE: f64 = 0.01;
 /// Least growth of a count.
 pub(in super::super) const COUNT_FLOOR: f64 = 20.0;
 
+/// The share of a count's growth that its lows have at least: two thirds if it rises along a line, none if it comes and goes.
+const OF_LOWS: f64 = 0.4;
+
 /// The process's own resident memory does not grow, though something else does.
 pub(in super::super) static NOT_ITS_OWN: Statement = Statement {
     name: "process_is_flat",
@@ -68,12 +71,14 @@ impl Judging<'_> {
             .unwrap_or(0.0)
     }
 
-    /// A count (not bytes) that keeps rising.
+    /// A count (not bytes) that keeps rising, and its lows with it: a load that comes and goes returns to where it was.
     pub(in super::super) fn rising(&self, figure: Figure) -> Option<Judged> {
         let Context { series, window, .. } = self.context;
         let values = series.figure(figure)?;
         let judged = Judged::of(&series.times, values, window.from, COUNT_FLOOR).ok()?;
-        (judged.is_material() && judged.shape() != Shape::Slowing).then_some(judged)
+        let keeps_rising = matches!(judged.shape(), Shape::Steady | Shape::Stepped);
+        let rise_of_lows = window.rise_of_lows(values);
+        (keeps_rising && rise_of_lows >= OF_LOWS * judged.trend.growth()).then_some(judged)
     }
 
     /// Growth that the ledger sees but resident memory does not show: too small, or not touched.
