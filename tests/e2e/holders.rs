@@ -2,7 +2,12 @@
 
 use memtrace_tests::{Fixture, running::Running, targets};
 use serde::Deserialize;
-use std::{collections::BTreeSet, env, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    path::Path,
+    process::Command,
+};
 
 /// The output of `memtrace holders --format json`.
 #[derive(Deserialize)]
@@ -159,6 +164,60 @@ fn paths_in_other_versions_of_python_lead_to_the_object() {
         // Missing versions are tested by `cargo xtask test-pythons`.
         if let Some(interpreter) = targets::installed_python(minor) {
             expect_right_expressions(&interpreter);
+        }
+    }
+}
+
+/// An interpreter, by the answers about objects that no root reaches: how many are right, by kind.
+fn expect_reasons(interpreter: &Path) {
+    let mut command = Command::new(interpreter);
+    let target = Running::start(
+        command
+            .arg("-B")
+            .arg(targets::source("python/unreached.py")),
+    );
+    let output = target.await_stdout("made ");
+    let made: Vec<(&str, &str)> = output
+        .split(' ')
+        .filter_map(|it| it.split_once('='))
+        .collect();
+    assert!(made.len() > 200, "{output}");
+    let arguments = made
+        .iter()
+        .map(|(_, address)| format!("--address={address}"));
+    let answer = Answer::of(target.pid(), &arguments.collect::<Vec<_>>());
+    let mut right: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for ((name, _), sought) in made.iter().zip(&answer.sought) {
+        let expected: &[&str] = match name.split('_').next() {
+            Some("surplus") => &["surplus-reference"],
+            Some("cycle") => &["cycle"],
+            _ => &["hidden-reference"],
+        };
+        let held: Vec<&str> = sought.ways.iter().map(|way| &*way.how).collect();
+        let is_stale = sought.ways.iter().any(|way| way.how == "path");
+        let known = right.entry(name).or_default();
+        known.1 += 1;
+        match held == expected {
+            true => known.0 += 1,
+            // A word left over on a stack may point to some.
+            false => assert!(held.is_empty() || is_stale, "{name}: {held:?}"),
+        }
+    }
+    for (name, (right, all)) in &right {
+        assert!(
+            2 * right > *all,
+            "{name}: {right} of {all}: {interpreter:?}"
+        );
+    }
+}
+
+#[test]
+fn objects_without_a_root_are_explained() {
+    let _fixture = Fixture::new();
+    expect_reasons(targets::interpreter());
+    for minor in 9..=14 {
+        if let Some(interpreter) = targets::installed_python(minor) {
+            expect_reasons(&interpreter);
         }
     }
 }

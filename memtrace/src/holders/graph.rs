@@ -3,11 +3,14 @@
 //! is kept; the reference itself is looked up again when a path is shown.
 
 mod follow;
+mod unreached;
 mod younger;
+
+pub(super) use unreached::Unreached;
 
 use super::{
     memory::{Cached, Live, Memory},
-    native::{Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
+    native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::Numbers,
     python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
@@ -28,6 +31,9 @@ const ROOT: u32 = 1 << 31;
 /// Nodes that are followed between two checks of whether the search is over.
 const ASKING: usize = 1 << 14;
 
+/// Bytes before an object in its block: none, the collector's words, and also those of the attributes, since 3.11.
+pub(super) const BEFORE_OBJECT: [u64; 3] = [0, 16, 32];
+
 /// Set in the address of an object that has no references. Objects begin at multiples of 8.
 const LEAF: u64 = 1;
 
@@ -41,8 +47,8 @@ pub(super) enum RootWord {
     Register(RegisterRoot),
     /// A word of a block that the process allocated during the search.
     Younger,
-    /// An object that the collector of CPython tracks and nothing else reaches.
-    Garbage,
+    /// What is alive although no root reaches it.
+    Unreached(Unreached),
 }
 
 /// Who holds a node.
@@ -191,22 +197,6 @@ impl<'a> Graph<'a> {
         (name.starts_with("python") || name.starts_with("libpython")).then_some(name)
     }
 
-    /// Then reaches everything held only by garbage: objects that the collector tracks and no root reaches.
-    pub(super) fn search_garbage(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
-        let Some(python) = self.python else { return };
-        let mut garbage = Vec::new();
-        python.tracked(memory, &mut |object| {
-            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
-                garbage.push(object);
-            }
-        });
-        for object in garbage {
-            let reference = word(&[], 0, object, cost::UNREACHED);
-            self.reach_from(RootWord::Garbage, &reference, memory);
-        }
-        self.settle(memory, is_over);
-    }
-
     /// Follows the nodes reached so far, the cheapest first.
     fn settle(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
         while let Some((cost, mut nodes)) = self.queue.pop_first() {
@@ -277,7 +267,7 @@ impl<'a> Graph<'a> {
             return;
         };
         if let Some(met) = &mut self.met {
-            met.add_root(target, root == RootWord::Garbage);
+            met.add_root(target, matches!(root, RootWord::Unreached(_)));
         }
         if reference.cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;
@@ -303,7 +293,24 @@ impl<'a> Graph<'a> {
         {
             return self.add_object(address, object.is_leaf());
         }
-        Some(self.blocks.containing(address)? as NodeId)
+        let block = self.blocks.containing(address)?;
+        // The collector links the words before its objects with each other: nothing is kept by that.
+        let is_before_object = matches!(reference.label, Label::Word(_))
+            && self
+                .object_in(block, memory)
+                .is_some_and(|object| address < object);
+        (!is_before_object).then_some(block as NodeId)
+    }
+
+    /// The object that a block is the memory of. Before it may be the collector's words and those of the attributes.
+    fn object_in(&self, block: usize, memory: &dyn Memory) -> Option<u64> {
+        let python = self.python?;
+        let Block { start, size } = self.blocks.block(block);
+        let fitting = BEFORE_OBJECT
+            .into_iter()
+            .filter(|before| before + 16 <= size);
+        let mut objects = fitting.map(|before| start + before);
+        objects.find(|&object| python.is_object(memory, object))
     }
 
     /// An object that was reached before.
@@ -323,7 +330,7 @@ impl<'a> Graph<'a> {
         self.numbers.is_in_pool(address)
             || self.blocks.containing(address).is_some_and(|block| {
                 let offset = address - self.blocks.block(block).start;
-                [0, 16, 32].contains(&offset)
+                BEFORE_OBJECT.contains(&offset)
             })
     }
 
@@ -358,6 +365,11 @@ impl<'a> Graph<'a> {
         let object = self.numbers.get(address);
         let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
         (self.holders[node as usize] != NOBODY).then_some(node)
+    }
+
+    /// Whether an address lies in memory of the interpreter's own allocator.
+    pub(super) fn is_in_pool(&self, address: u64) -> bool {
+        self.numbers.is_in_pool(address)
     }
 
     /// Who holds a node that was reached.

@@ -1,7 +1,7 @@
 //! The memory of CPython's small objects (Objects/obmalloc.c): pools of blocks of one size, recognised by their
 //! headers. The objects in a pool are found through the interpreter's references alone.
 
-use super::memory::{Live, Memory};
+use super::memory::{Circle, Live, Memory};
 use crate::process::maps::Mapping;
 use std::ops::Range;
 
@@ -12,6 +12,8 @@ const ALIGNMENT: u64 = 16;
 const CLASS: usize = 36;
 /// Where it has the offset of the first block never handed out, and of the last one: `nextoffset`, `maxnextoffset`.
 const OFFSETS: usize = 40;
+/// Where it has the address of the first free block, which begins with that of the next one: `freeblock`.
+const FIRST_FREE: u64 = 8;
 /// Sizes of blocks.
 const SIZES: u64 = 32;
 
@@ -53,10 +55,43 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range
     pools
 }
 
-/// Bytes of the pieces of the pool that an address lies in.
-pub(super) fn piece(minor: u32, memory: &dyn Memory, address: u64) -> Option<u64> {
-    let class = memory.half((address & !(size(minor) - 1)) + CLASS as u64)?;
-    (u64::from(class) < SIZES).then(|| (u64::from(class) + 1) * ALIGNMENT)
+/// A piece of a pool: what the allocator gives for one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pool: u64,
+    /// Absolute.
+    pub(super) start: u64,
+    /// Bytes.
+    pub(super) size: u64,
+}
+
+impl Piece {
+    /// The one around an address in a pool; `None` in the pool's header.
+    pub(super) fn at(minor: u32, memory: &dyn Memory, address: u64) -> Option<Self> {
+        let pool = address & !(size(minor) - 1);
+        let class = memory.half(pool + CLASS as u64).map(u64::from)?;
+        let size = (class < SIZES).then(|| (class + 1) * ALIGNMENT)?;
+        let offset = (address - pool).checked_sub(HEADER)?;
+        let start = pool + HEADER + offset / size * size;
+        Some(Self { pool, start, size })
+    }
+
+    /// Whether it is in the pool's list of free pieces, or was never handed out.
+    pub(super) fn is_free(&self, memory: &dyn Memory) -> bool {
+        let next = memory.half(self.pool + OFFSETS as u64);
+        if next.is_none_or(|next| self.start >= self.pool + u64::from(next)) {
+            return true;
+        }
+        let mut free = memory.word(self.pool + FIRST_FREE).unwrap_or(0);
+        let mut circle = Circle::default();
+        while free != 0 && !circle.closes(free) {
+            if free == self.start {
+                return true;
+            }
+            free = memory.word(free).unwrap_or(0);
+        }
+        false
+    }
 }
 
 /// The addresses at which a pool may begin. One word rules out most others, and many are read at once.

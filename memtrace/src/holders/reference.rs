@@ -107,6 +107,8 @@ pub(super) mod cost {
     pub(in super::super) const UNKNOWN: u32 = 2000;
     /// An unreachable node: more than any path from a root, which it must not replace.
     pub(in super::super) const UNREACHED: u32 = 1 << 30;
+    /// From one reason for being unreached to the next: more than any path, too.
+    pub(in super::super) const UNREACHED_STEP: u32 = 1 << 27;
 }
 
 /// See the module.

@@ -93,7 +93,7 @@ impl Scene<'_> {
                 depth: retainer.depth,
                 held: match held {
                     Some(held) => held,
-                    None if retainer.node == garbage => WayKind::Cycle,
+                    None if retainer.node == garbage => WayKind::Cycle(naming.collector()),
                     None => self.unnamed(retainer.node),
                 },
             });
@@ -111,23 +111,11 @@ impl Scene<'_> {
     /// A node without a path, named by its address.
     fn unnamed(&self, node: NodeId) -> WayKind {
         let is_object = self.graph.object(node).is_some();
-        let step = Step {
-            kind: if is_object {
-                StepKind::Object
-            } else {
-                StepKind::Block
-            },
-            name: format!("{:#x}", self.graph.address(node)),
-            type_name: None,
-            length: None,
-            growth_per_s: None,
-            repeated: 1,
-            buffer: None,
+        let kind = match is_object {
+            true => StepKind::Object,
+            false => StepKind::Block,
         };
-        WayKind::Path(Path {
-            steps: vec![step],
-            container: None,
-            expression: None,
-        })
+        let name = format!("{:#x}", self.graph.address(node));
+        WayKind::Path(Path::of(Step::new(kind, name)))
     }
 }

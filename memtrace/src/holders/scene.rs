@@ -2,9 +2,10 @@
 
 use super::{
     error::Error,
-    graph::{Graph, NodeId},
+    graph::{BEFORE_OBJECT, Graph, NodeId},
     memory::{Cached, Live},
     native::{self, Block, Native},
+    pools::Piece,
     python::Python,
     retained::Retained,
     subject::Subject,
@@ -15,7 +16,7 @@ use crate::{
     hash::FastMap,
     ledger::SiteKey,
     process::maps::Mapping,
-    recording::{Way, WayKind},
+    recording::{Path, Way, WayKind},
 };
 use std::{
     cell::RefCell,
@@ -142,7 +143,7 @@ impl Scene<'_> {
             .iter()
             .enumerate()
             .flat_map(|(group, addresses)| {
-                let reached = addresses.iter().filter_map(|&at| self.graph.reached(at));
+                let reached = addresses.iter().filter_map(|&at| self.reached(at));
                 reached.map(move |node| (group, node))
             })
             .collect();
@@ -185,15 +186,11 @@ impl Scene<'_> {
             let own: Vec<&Witness> = own.map(|(_, witness)| witness).collect();
             let mut ways = ways::ways(&naming, &own, &lengths, &growth);
             // A few may be objects that the program was about to drop.
-            ways.retain(|way| way.held != WayKind::Cycle || 2 * way.blocks as usize >= own.len());
-            let lost = addresses.iter().filter(|&&at| self.is_lost(at)).count();
-            if lost > 0 {
-                ways.push(Way {
-                    blocks: lost as u32,
-                    held: WayKind::Nothing,
-                });
-                ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
-            }
+            ways.retain(|way| {
+                matches!(way.held, WayKind::Path(_)) || 2 * way.blocks as usize >= own.len()
+            });
+            ways.extend(self.lost_ways(addresses));
+            ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
             (addresses.len() as u32, ways)
         });
         Ok(samples.collect())
@@ -232,14 +229,60 @@ impl Scene<'_> {
         (after, growth)
     }
 
+    /// The node of the object or the block at an address, if it was reached. Before an object are words of the interpreter.
+    fn reached(&self, address: u64) -> Option<NodeId> {
+        let object = || self.graph.reached(self.object_at(address)?);
+        self.graph.reached(address).or_else(object)
+    }
+
+    /// The object in the block at an address.
+    fn object_at(&self, address: u64) -> Option<u64> {
+        let (python, memory) = (self.graph.python?, self.cached.now());
+        let size = match self.graph.blocks.containing(address) {
+            Some(number) => self.graph.blocks.block(number).size,
+            None => Piece::at(python.minor(), memory, address)?.size,
+        };
+        let before = BEFORE_OBJECT
+            .into_iter()
+            .filter(|before| before + 16 <= size);
+        let mut objects = before.map(|before| address + before);
+        objects.find(|&object| python.is_object(memory, object))
+    }
+
+    /// The ways of those addresses at which there is a live block or object, and nothing that leads to it: an object has
+    /// references that nobody gave back.
+    fn lost_ways(&self, addresses: &[u64]) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        for &address in addresses.iter().filter(|&&at| self.is_lost(at)) {
+            let held = match self.object_at(address) {
+                Some(object) => WayKind::Surplus(Path::of(self.naming().object(object))),
+                None => WayKind::Nothing,
+            };
+            match ways.iter_mut().find(|way| way.held == held) {
+                Some(way) => way.blocks += 1,
+                None => ways.push(Way { blocks: 1, held }),
+            }
+        }
+        ways
+    }
+
     /// Whether there is a live block or object, and nothing that leads to it.
     fn is_lost(&self, address: u64) -> bool {
         let blocks = self.graph.blocks;
         let memory = self.cached.now();
+        if self.reached(address).is_some() {
+            return false;
+        }
+        if let Some(python) = self.graph.python
+            && self.graph.is_in_pool(address)
+        {
+            let piece = Piece::at(python.minor(), memory, address);
+            return piece.is_some_and(|piece| !piece.is_free(memory))
+                && self.object_at(address).is_some();
+        }
         // Another allocator may have freed it since, unseen.
         let is_known = self.native.note.is_none();
         is_known
-            && self.graph.reached(address).is_none()
             && blocks
                 .containing(address)
                 .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))

@@ -14,11 +14,17 @@ use super::{
 use crate::{
     event::Layer,
     ledger::{Extent, SiteKey},
-    process::{self, maps},
+    process::{
+        self,
+        maps::{self, Mapping},
+    },
     recording::{Answer, AsOf, Found, Holders, Sample, StepKind, Way, WayKind},
     units,
 };
-use std::time::{Duration, Instant};
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 /// Blocks or objects of one kind that are examined.
 pub(crate) const SAMPLE: usize = 64;
@@ -187,7 +193,7 @@ pub(crate) fn of_sought(
     };
     let is_doubtful = |answer: &Answer| {
         let mut ways = answer.samples.iter().flat_map(|sample| &sample.ways);
-        ways.any(|way| way.held == WayKind::Cycle)
+        ways.any(|way| !matches!(way.held, WayKind::Path(_) | WayKind::Nothing))
     };
     let needs_unreached = |graph: &Graph<'_>| {
         let is_reached = |one: &Sought| match one {
@@ -264,13 +270,18 @@ fn search_once<T>(
             None
         }
     };
-    let pools = python.as_ref().map_or_else(Vec::new, |python| {
-        pools::find(python.minor(), &mappings, cached.now())
-    });
+    let find_pools = |mappings: &[Mapping]| {
+        let minor = python.as_ref().map(Python::minor);
+        minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now()))
+    };
+    let pools = find_pools(&mappings);
     let of_devices = || known.of_devices.iter().copied();
     let recorded = (known.blocks)().chain(of_devices());
     let recorded = recorded.map(|(start, size)| Block { start, size });
-    let native = Native::read(pid, &subject.threads(), &cached, recorded, &pools)?;
+    let stacks = python.as_ref().map(|python| python.stacks(cached.now()));
+    let stacks = stacks.into_iter().flatten().map(|(range, _)| range);
+    let own: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
+    let native = Native::read(pid, &subject.threads(), &cached, recorded, &own)?;
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
@@ -281,12 +292,15 @@ fn search_once<T>(
     }
     graph.search(&cached, known.is_over);
     if needs_unreached(&graph) {
+        let (mut younger, mut pools_now) = (Vec::new(), pools.clone());
         if subject.running().is_some() {
             let now = maps::read(pid)?;
             let list = || native.younger(pid, cached.now(), &pools);
-            graph.search_younger(&now, list, &cached, known.is_over)?;
+            younger = graph.search_younger(&now, list, &cached, known.is_over)?;
+            pools_now = find_pools(&now);
         }
-        graph.search_garbage(&cached, known.is_over);
+        graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
+        graph.search_behind(&younger, &cached, known.is_over);
     }
     if (known.is_over)() {
         return Err(Error::Over);

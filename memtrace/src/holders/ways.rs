@@ -2,7 +2,7 @@
 //! container is where they diverge.
 
 use super::{
-    graph::{Graph, NodeId},
+    graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
     native::{self, Block, Native, RootKind},
     python::{Length, Python, Root, Shown},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Path, Step, StepKind, Way, WayKind},
+    recording::{Collector, Path, Step, StepKind, Way, WayKind},
 };
 use std::{cell::RefCell, collections::HashMap};
 
@@ -21,9 +21,6 @@ const COMMON: f64 = 0.8;
 
 /// The dict of attributes.
 const NAMESPACE: &str = ".__dict__";
-
-/// The name of the root of everything held only by garbage.
-const GARBAGE: &str = "garbage";
 
 /// A word of a block, wherever in it.
 const WORD: &str = "[word]";
@@ -103,20 +100,28 @@ pub(super) fn ways(
     lengths: &Lengths,
     growth: &HashMap<NodeId, f64>,
 ) -> Vec<Way> {
-    let mut shapes: Vec<(String, Vec<Vec<Named>>)> = Vec::new();
+    let mut shapes: Vec<(String, Option<Unreached>, Vec<Vec<Named>>)> = Vec::new();
     for witness in witnesses {
         let named = naming.steps(witness, lengths, growth);
-        let shape = shape(&named);
-        match shapes.iter_mut().find(|(known, _)| *known == shape) {
-            Some((_, paths)) => paths.push(named),
-            None => shapes.push((shape, vec![named])),
+        let why = match witness.origin {
+            Origin::Unreached(why) => Some(why),
+            _ => None,
+        };
+        // What keeps a path without a root is its first node.
+        let shape = shape(match why {
+            Some(_) => &named[..named.len().min(2)],
+            None => &named,
+        });
+        match shapes.iter_mut().find(|(known, ..)| *known == shape) {
+            Some((.., paths)) => paths.push(named),
+            None => shapes.push((shape, why, vec![named])),
         }
     }
     let mut ways: Vec<Way> = shapes
         .into_iter()
-        .map(|(_, paths)| Way {
+        .map(|(_, why, paths)| Way {
             blocks: paths.len().try_into().unwrap_or(u32::MAX),
-            held: naming.held(&paths),
+            held: naming.held(why, &paths),
         })
         .collect();
     ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
@@ -178,6 +183,15 @@ impl Naming<'_> {
         named
     }
 
+    /// An object as the only step.
+    pub(super) fn object(&self, object: u64) -> Step {
+        let python = self.graph.python;
+        Step {
+            type_name: python.and_then(|python| python.type_name(self.memory, object)),
+            ..Step::new(StepKind::Object, String::new())
+        }
+    }
+
     /// Whether the holder of step `index` is a container, whose own memory needs no step.
     fn has_container(&self, witness: &Witness, index: usize) -> bool {
         let holder = index.checked_sub(1).map(|index| witness.steps[index].node);
@@ -223,19 +237,11 @@ impl Naming<'_> {
                     .describe_register(&self.native.modules, &register);
                 (StepKind::Register, name, false)
             }
-            Origin::Garbage => (StepKind::Interpreter, GARBAGE.to_owned(), false),
+            Origin::Unreached(why) => (StepKind::Interpreter, format!("{why:?}"), false),
         };
         Named {
             general: name.clone(),
-            step: Step {
-                kind,
-                name,
-                type_name: None,
-                length: None,
-                growth_per_s: None,
-                repeated: 1,
-                buffer: None,
-            },
+            step: Step::new(kind, name),
             node: None,
             is_expression,
         }
@@ -345,14 +351,40 @@ impl Naming<'_> {
         (self.site_of)(block.start)
     }
 
-    /// The first of the paths of one shape, with the differing parts left open.
-    fn held(&self, paths: &[Vec<Named>]) -> WayKind {
-        let Some(first) = paths.first() else {
-            return WayKind::Nothing;
-        };
-        if first[0].general == GARBAGE && first[0].step.kind == StepKind::Interpreter {
-            return WayKind::Cycle;
+    /// What CPython's collector does about cycles.
+    pub(super) fn collector(&self) -> Collector {
+        let python = self.graph.python;
+        match python.is_some_and(|python| python.is_collecting(self.memory)) {
+            true => Collector::On,
+            false => Collector::Off,
         }
+    }
+
+    fn held(&self, why: Option<Unreached>, paths: &[Vec<Named>]) -> WayKind {
+        match (why, paths) {
+            (_, []) | (Some(Unreached::Unclear), _) => WayKind::Nothing,
+            (None, _) => WayKind::Path(self.path(paths)),
+            (Some(Unreached::Cycle), _) => WayKind::Cycle(self.collector()),
+            (Some(Unreached::Frozen), _) => WayKind::Cycle(Collector::Frozen),
+            (Some(why), [first, ..]) => {
+                // The path begins with the object itself.
+                let first = first[1..].to_vec();
+                let path = Path {
+                    container: None,
+                    expression: None,
+                    ..self.path(&[first])
+                };
+                match why {
+                    Unreached::Surplus => WayKind::Surplus(path),
+                    _ => WayKind::Hidden(path),
+                }
+            }
+        }
+    }
+
+    /// The first of the paths of one shape, with the differing parts left open. There is one.
+    fn path(&self, paths: &[Vec<Named>]) -> Path {
+        let first = &paths[0];
         let common = common(paths);
         let container = container(first, common);
         let mut steps: Vec<Step> = Vec::new();
@@ -383,11 +415,11 @@ impl Naming<'_> {
             }
             steps.push(step);
         }
-        WayKind::Path(Path {
+        Path {
             steps,
             container: at,
             expression: expression(first),
-        })
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A path from a root to a node, reference by reference, with the words that prove it.
 
 use super::{
-    graph::{Graph, NodeId, RootWord, cost_of},
+    graph::{Graph, NodeId, RootWord, Unreached, cost_of},
     head::Head,
     links::Links,
     memory::{Live, Memory},
@@ -35,7 +35,7 @@ pub(super) enum Origin {
     /// The word at this address.
     Native(u64, RootKind),
     Register(RegisterRoot),
-    Garbage,
+    Unreached(Unreached),
 }
 
 /// A path, as memory was when it was put together.
@@ -193,8 +193,8 @@ impl<'a> Witnesses<'a> {
                 (Origin::Native(address, kind), link)
             }
             RootWord::Register(register) => (Origin::Register(register), Link::default()),
-            RootWord::Younger => return None,
-            RootWord::Garbage => (Origin::Garbage, Link::default()),
+            RootWord::Younger | RootWord::Unreached(Unreached::Unclear) => return None,
+            RootWord::Unreached(why) => (Origin::Unreached(why), self.counted(first, why)),
         };
         let mut steps = vec![self.step(first, link)];
         for (index, (holder, node)) in path.steps().enumerate() {
@@ -216,6 +216,22 @@ impl<'a> Witnesses<'a> {
             head,
             left_out: path.left_out,
         })
+    }
+
+    /// Proves that an unreached object has as many references as when they were counted: the search may have met it
+    /// between two holders.
+    fn counted(&self, node: NodeId, why: Unreached) -> Link {
+        let object = self.graph.object(node);
+        let object = object.filter(|_| why != Unreached::Hidden);
+        let count = object.and_then(|object| Some((object, self.memory.word(object)?)));
+        let checks = count.map(|(object, count)| Check {
+            mask: u32::MAX.into(),
+            ..Check::equal(object, count & u64::from(u32::MAX))
+        });
+        Link {
+            checks: checks.into_iter().collect(),
+            ..Link::default()
+        }
     }
 
     /// The word at `address` as the head of a list that leads to the path's node at `index`, and on.

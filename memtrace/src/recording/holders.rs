@@ -124,9 +124,25 @@ pub(crate) enum WayKind {
     /// By a path whose every reference was read again while the process was stopped.
     Path(Path),
     /// Only by objects of a cycle that nothing else holds, which CPython's collector would free.
-    Cycle,
+    Cycle(Collector),
+    /// By an object, the first step, that has more references than pointers to it exist: native code took one and did not
+    /// give it back.
+    Surplus(Path),
+    /// By an object or a block, the first step, that CPython's collector cannot see into. It is part of a cycle.
+    Hidden(Path),
     /// By nothing that was found.
     Nothing,
+}
+
+/// What CPython's collector does about a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collector {
+    /// It comes to it.
+    On,
+    /// The program has turned it off.
+    Off,
+    /// `gc.freeze` has set the objects aside.
+    Frozen,
 }
 
 /// A path from a root that is always reachable to the block.
@@ -139,6 +155,17 @@ pub(crate) struct Path {
     /// A Python expression for the owner of one of the blocks, if the whole path can be written as
     /// one.
     pub(crate) expression: Option<String>,
+}
+
+impl Path {
+    /// One step alone.
+    pub(crate) fn of(step: Step) -> Self {
+        Self {
+            steps: vec![step],
+            container: None,
+            expression: None,
+        }
+    }
 }
 
 /// An object or a block on the way. Names are those of modules, attributes, variables and types,
@@ -159,6 +186,21 @@ pub(crate) struct Step {
     pub(crate) repeated: u64,
     /// The site of its own memory (the array of a list), whose stack is the line that made it grow last.
     pub(crate) buffer: Option<SiteKey>,
+}
+
+impl Step {
+    /// A step about which nothing more is known.
+    pub(crate) fn new(kind: StepKind, name: String) -> Self {
+        Self {
+            kind,
+            name,
+            type_name: None,
+            length: None,
+            growth_per_s: None,
+            repeated: 1,
+            buffer: None,
+        }
+    }
 }
 
 /// The kind of a [`Step`].
@@ -217,8 +259,20 @@ impl WayKind {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             WayKind::Path(_) => "path",
-            WayKind::Cycle => "cycle",
+            WayKind::Cycle(Collector::On) => "cycle",
+            WayKind::Cycle(Collector::Off) => "cycle-collector-off",
+            WayKind::Cycle(Collector::Frozen) => "cycle-frozen",
+            WayKind::Surplus(_) => "surplus-reference",
+            WayKind::Hidden(_) => "hidden-reference",
             WayKind::Nothing => "nothing",
+        }
+    }
+
+    /// The steps to the blocks, if they are known.
+    pub(crate) const fn path(&self) -> Option<&Path> {
+        match self {
+            WayKind::Path(path) | WayKind::Surplus(path) | WayKind::Hidden(path) => Some(path),
+            WayKind::Cycle(_) | WayKind::Nothing => None,
         }
     }
 }
@@ -249,10 +303,7 @@ impl Writer {
     }
 
     fn way(&mut self, site: i64, number: i64, way: &Way) -> rusqlite::Result<()> {
-        let path = match &way.held {
-            WayKind::Path(path) => Some(path),
-            WayKind::Cycle | WayKind::Nothing => None,
-        };
+        let path = way.held.path();
         let container = path.and_then(|path| path.container);
         let expression = path.and_then(|path| path.expression.as_deref());
         let expression = self.string(expression)?;
@@ -332,20 +383,25 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
          LEFT JOIN string ON string.id = expression WHERE site = ?1 ORDER BY way",
     )?;
     let ways = ways.query_map([site], |row| {
-        let held = match row.get_ref(2)?.as_str()? {
-            "path" => {
-                let steps = steps(connection, site, row.get(0)?)?;
-                let container = optional(row, 3)?.map(|index| index as usize);
-                if container.is_some_and(|index| index >= steps.len()) {
-                    return Err(unexpected(3, "container"));
-                }
-                WayKind::Path(Path {
-                    steps,
-                    container,
-                    expression: row.get(4)?,
-                })
+        let path = || -> rusqlite::Result<Path> {
+            let steps = steps(connection, site, row.get(0)?)?;
+            let container = optional(row, 3)?.map(|index| index as usize);
+            if container.is_some_and(|index| index >= steps.len()) {
+                return Err(unexpected(3, "container"));
             }
-            "cycle" => WayKind::Cycle,
+            Ok(Path {
+                steps,
+                container,
+                expression: row.get(4)?,
+            })
+        };
+        let held = match row.get_ref(2)?.as_str()? {
+            "path" => WayKind::Path(path()?),
+            "cycle" => WayKind::Cycle(Collector::On),
+            "cycle-collector-off" => WayKind::Cycle(Collector::Off),
+            "cycle-frozen" => WayKind::Cycle(Collector::Frozen),
+            "surplus-reference" => WayKind::Surplus(path()?),
+            "hidden-reference" => WayKind::Hidden(path()?),
             "nothing" => WayKind::Nothing,
             _ => return Err(unexpected(2, "held")),
         };

@@ -47,6 +47,12 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::BreakCycle => {
             "break the cycle, for example with a weak reference, or ensure that gc.collect() runs"
         }
+        Advice::BreakHiddenCycle => {
+            "break the cycle by hand where the object is no longer needed, or give its type a `tp_traverse`"
+        }
+        Advice::GiveReferenceBack => {
+            "look for the missing Py_DECREF in the native code on the stack; if it is a package's, try another version and report it"
+        }
         Advice::FreeInTime => {
             "free these blocks before the last pointer to them is overwritten or goes out of scope"
         }

@@ -270,7 +270,8 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     };
     let stays = match line.keeper.map(|kept| &kept.how) {
         None | Some(How::Path { .. }) if leaks && is_unnamed => " that stay",
-        Some(How::Cycle { .. }) => " that only cycles keep alive",
+        Some(How::Cycle { .. } | How::Hidden { .. }) => " that only cycles keep alive",
+        Some(How::Surplus { .. }) => " that a leaked reference keeps alive",
         Some(How::Nothing { .. }) => " that nothing points to",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
@@ -309,7 +310,13 @@ fn kept(of: &Keeper) -> Vec<Item> {
             items.extend(line.map(|line| named(FILLED_BY, "", line)));
             items
         }
-        How::Cycle { .. } | How::Nothing { .. } => vec![Item::new(KEPT_BY, kept_by(of))],
+        How::Surplus { path, .. } | How::Hidden { path, .. } if path.steps.len() > 1 => vec![
+            Item::new(KEPT_BY, kept_by(of)),
+            Item::new("path", folded(path, COLUMNS - CONTENT)),
+        ],
+        How::Surplus { .. } | How::Hidden { .. } | How::Cycle { .. } | How::Nothing { .. } => {
+            vec![Item::new(KEPT_BY, kept_by(of))]
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::stack;
 use crate::{
     analysis::verdict::{How, Keeper, alike, container, filling_line},
     escape::clean,
-    recording::{Holders, Path, Stacks, Step, StepKind, Way, WayKind},
+    recording::{Collector, Holders, Path, Stacks, Step, StepKind, Way, WayKind},
     units::{grouped, plural},
 };
 
@@ -25,7 +25,6 @@ const WAYS: usize = 5;
 /// Steps of a long path that are listed after its container, and at its end.
 const ENDS: usize = 3;
 
-pub(super) const CYCLE: &str = "only a cycle keeps it: gc.collect() would free it";
 pub(super) const NOTHING: &str = "nothing points to it: lost";
 
 /// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
@@ -34,8 +33,63 @@ pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
     match &of.how {
         How::Container(container) => format!("probably kept by a {container}{filled}"),
         How::Path { path, .. } => format!("kept by {}{filled}", keeper(path)),
-        How::Cycle { .. } => CYCLE.into(),
+        How::Cycle { collector, .. } => cycle(*collector),
+        How::Surplus { path, .. } => surplus(path),
+        How::Hidden { path, .. } => hidden(path),
         How::Nothing { .. } => NOTHING.into(),
+    }
+}
+
+/// How a cycle keeps blocks.
+fn cycle(collector: Collector) -> String {
+    format!("only a cycle keeps it: {}", freed(collector))
+}
+
+fn freed(collector: Collector) -> &'static str {
+    match collector {
+        Collector::On => "gc.collect() would free it",
+        Collector::Off => "gc.collect() would free it, but the collector is off",
+        Collector::Frozen => "gc.freeze() has set it aside, so the collector skips it",
+    }
+}
+
+/// How a reference that native code did not give back keeps blocks.
+fn surplus(path: &Path) -> String {
+    format!(
+        "kept by a leaked reference to {} (native code did not give it back)",
+        first(path)
+    )
+}
+
+/// How an object keeps blocks that the collector cannot see into.
+fn hidden(path: &Path) -> String {
+    format!(
+        "kept by {}, in a cycle that the collector cannot see",
+        first(path)
+    )
+}
+
+/// The type of the first step: `a Node`.
+fn first(path: &Path) -> String {
+    let step = path.steps.first();
+    match step.and_then(|step| step.type_name.as_deref()) {
+        Some(name) => format!("`{}`", clean(name)),
+        None => "a block of native memory".to_owned(),
+    }
+}
+
+/// A way of being held in words; `path` writes one from a root.
+pub(super) fn way(held: &WayKind, path: impl Fn(&Path) -> String) -> String {
+    let from = |what: String, of: &Path| match &of.steps[..] {
+        [_] | [] => what,
+        _ => format!("{what}; from there: {}", path(of)),
+    };
+    match held {
+        WayKind::Path(of) => path(of),
+        WayKind::Cycle(collector) => cycle(*collector),
+        WayKind::Surplus(of) => from(surplus(of), of),
+        WayKind::Hidden(of) => from(hidden(of), of),
+        WayKind::Nothing => NOTHING.to_owned(),
     }
 }
 
@@ -53,7 +107,10 @@ pub(crate) fn kept_by(of: &Keeper) -> String {
     match &of.how {
         How::Container(container) => format!("probably a {container}"),
         How::Path { path, .. } => keeper(path),
-        How::Cycle { .. } => "only a cycle: gc.collect() would free it".into(),
+        How::Cycle { collector, .. } => format!("only a cycle: {}", freed(*collector)),
+        How::Surplus { .. } | How::Hidden { .. } => {
+            sentence(of, None).trim_start_matches("kept by ").to_owned()
+        }
         How::Nothing { .. } => "nothing: no pointer to these blocks was found".into(),
     }
 }
@@ -184,8 +241,9 @@ fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
 /// The root of a path.
 fn root(step: &Step) -> String {
     let name = clean(&step.name);
+    let of_type = || step.type_name.as_deref().map(clean);
     match step.kind {
-        _ if name.is_empty() => step.kind.name().to_owned(),
+        _ if name.is_empty() => of_type().unwrap_or_else(|| step.kind.name().to_owned()),
         StepKind::Module => format!("module {name}"),
         StepKind::Frame => format!("frame {name}"),
         StepKind::Mapping => format!("mapping {name}"),
@@ -249,11 +307,7 @@ pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let mut all = alike(holders);
     let rest = all.split_off(all.len().min(WAYS));
     let ways = all.iter().enumerate().map(|(index, of)| {
-        let held = match &of.way.held {
-            WayKind::Path(path) => shortened(path, rate),
-            WayKind::Cycle => CYCLE.into(),
-            WayKind::Nothing => NOTHING.into(),
-        };
+        let held = way(&of.way.held, |path| shortened(path, rate));
         let paths = match of.ways {
             1 => String::new(),
             n => format!(", by {n} paths such as"),
@@ -317,7 +371,12 @@ pub(super) fn kept_by_json(of: &Keeper, holders: Option<&Holders>, stacks: &Stac
             value["share"] = json!(share);
             value["verified"] = json!(true);
         }
-        How::Cycle { share } | How::Nothing { share } => {
+        How::Surplus { path, share } | How::Hidden { path, share } => {
+            value["path"] = path_json(path, stacks);
+            value["share"] = json!(share);
+            value["verified"] = json!(true);
+        }
+        How::Cycle { share, .. } | How::Nothing { share } => {
             value["share"] = json!(share);
             value["verified"] = json!(false);
         }
@@ -342,7 +401,7 @@ fn seen_s(of: &Holders) -> Option<f64> {
 
 fn json_of_way(way: &Way, stacks: &Stacks) -> Value {
     let mut value = json!({ "how": way.held.name(), "blocks": way.blocks });
-    if let WayKind::Path(path) = &way.held {
+    if let Some(path) = way.held.path() {
         value["expression"] = json!(path.expression);
         value["container"] = json!(path.container);
         value["path"] = path_json(path, stacks);

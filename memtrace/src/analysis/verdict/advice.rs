@@ -38,6 +38,8 @@ pub(crate) enum Advice {
     RecordObjects,
     LimitContainer,
     BreakCycle,
+    BreakHiddenCycle,
+    GiveReferenceBack,
     FreeInTime,
 
     /// Sites of mappings.

@@ -3,7 +3,7 @@
 use super::{Graph, NodeId, word};
 use crate::holders::{
     memory::{Cached, Live, Memory},
-    pools,
+    pools::Piece,
     python::Object,
     reference::{Label, Reference, cost},
 };
@@ -126,12 +126,16 @@ impl Graph<'_> {
     /// Bytes of the piece of a pool around an address; 0 outside pools.
     fn size_in_pool(&self, address: u64, memory: &dyn Memory) -> u64 {
         let python = self.python.filter(|_| self.numbers.is_in_pool(address));
-        let size = python.and_then(|python| pools::piece(python.minor(), memory, address));
-        size.unwrap_or(0)
+        let piece = python.and_then(|python| Piece::at(python.minor(), memory, address));
+        piece.map_or(0, |piece| piece.size)
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
         if self.states.contains(&node) {
+            return;
+        }
+        // Its words are followed as those of the object.
+        if self.object_in(node as usize, memory).is_some() {
             return;
         }
         let block = self.blocks.block(node as usize);

@@ -16,6 +16,9 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Most words that are kept: 48 MiB.
 const MOST_WORDS: usize = 1 << 20;
 
+/// Reached in an unknown way: less certain than any other way.
+const BEHIND: u32 = 8 * cost::UNREACHED_STEP;
+
 /// A word that leads to no known block, so perhaps to a younger one.
 struct Source {
     of: Place,
@@ -32,7 +35,8 @@ enum Place {
 }
 
 impl Graph<'_> {
-    /// Reaches the blocks behind younger ones, which `list` gives. `mappings`: those of the process now.
+    /// Reaches the blocks behind younger ones, which `list` gives, and returns these. `mappings`: those of the process
+    /// now.
     ///
     /// # Errors
     /// Those of `list`.
@@ -42,7 +46,7 @@ impl Graph<'_> {
         list: impl FnOnce() -> Result<Vec<Block>, E>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<(), E> {
+    ) -> Result<Vec<Block>, E> {
         // Before the blocks are listed: each word's block is among them then.
         let mut sources = self.sources(mappings, memory);
         sources.sort_by_key(|source| source.cost);
@@ -52,17 +56,26 @@ impl Graph<'_> {
         for source in &sources {
             self.reach_through(source, &younger, &mut is_met, memory);
         }
-        // The rest is reached in an unknown way.
+        self.reach_from_native(memory);
+        self.settle(memory, is_over);
+        Ok(younger)
+    }
+
+    /// Reaches what is left behind younger blocks: in an unknown way.
+    pub(in crate::holders) fn search_behind(
+        &mut self,
+        younger: &[Block],
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
         for block in younger {
             let range = block.start..block.start + block.size;
             self.scan(range, memory.now(), &mut |graph, _, value| {
-                let reference = word(&[], 0, value, cost::UNREACHED);
+                let reference = word(&[], 0, value, cost::UNREACHED + BEHIND);
                 graph.reach_from(RootWord::Younger, &reference, memory);
             });
         }
-        self.reach_from_native(memory);
         self.settle(memory, is_over);
-        Ok(())
     }
 
     fn sources(&self, mappings: &[Mapping], memory: &Cached<Live>) -> Vec<Source> {

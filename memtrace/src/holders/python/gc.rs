@@ -1,11 +1,18 @@
 //! The objects that the collector tracks, reachable or not: its lists (Modules/gcmodule.c, Python/gc.c).
 
 use super::{
-    super::memory::{Circle, Memory},
+    super::{
+        memory::{Circle, Memory},
+        reference::{Label, Visit, cost},
+    },
     Python,
+    layout::flag,
     roots::interpreters,
     words::{Words, is_pointer},
 };
+
+/// In `_gc_runtime_state`: whether the collector runs by itself.
+const ENABLED: u64 = 12;
 
 /// In `_gc_runtime_state`: the lists of three generations, 24 bytes each; then the head of the objects set aside by
 /// `gc.freeze`.
@@ -23,8 +30,9 @@ const HEAD: u64 = 16;
 const LINK: u64 = !3;
 
 impl Python {
-    /// Visits each tracked object. A list that changes meanwhile may end early, or lead to addresses without objects.
-    pub(in super::super) fn tracked(&self, memory: &dyn Memory, visit: &mut dyn FnMut(u64)) {
+    /// Visits each tracked object, and whether `gc.freeze` has set it aside. A list that changes meanwhile may end early,
+    /// or lead to addresses without objects.
+    pub(in super::super) fn tracked(&self, memory: &dyn Memory, visit: &mut dyn FnMut(u64, bool)) {
         let words = &mut Words::new(memory);
         for interpreter in interpreters(&self.at, words) {
             let state = interpreter + self.layout.gc;
@@ -38,10 +46,65 @@ impl Python {
                 }
             };
             let generations = (0..3).map(|number| first + number * GENERATION);
-            for head in generations.chain([state + permanent]) {
-                self.list(words, head, visit);
+            for head in generations {
+                self.list(words, head, &mut |object| visit(object, false));
             }
+            self.list(words, state + permanent, &mut |object| visit(object, true));
         }
+    }
+
+    /// Whether the collector runs by itself, in any of the interpreters.
+    pub(in super::super) fn is_collecting(&self, memory: &dyn Memory) -> bool {
+        let words = &mut Words::new(memory);
+        let states = interpreters(&self.at, words).into_iter();
+        let mut states = states.map(|interpreter| interpreter + self.layout.gc);
+        states.any(|state| memory.half(state + ENABLED) != Some(0))
+    }
+
+    /// Whether the object at an address is of a type that the collector sees into.
+    pub(in super::super) fn is_collected(&self, memory: &dyn Memory, address: u64) -> bool {
+        let ty = self.types.of(memory, address);
+        ty.is_some_and(|ty| ty.flags & flag::HAVE_GC != 0)
+    }
+
+    /// Its reference count; `None` if it is immortal (since 3.12).
+    pub(in super::super) fn reference_count(
+        &self,
+        memory: &dyn Memory,
+        object: u64,
+    ) -> Option<u64> {
+        let word = memory.word(object)?;
+        match self.layout.minor {
+            ..12 => Some(word),
+            _ if (word as u32).cast_signed() < 0 => None,
+            _ => Some(word & 0xffff_ffff),
+        }
+    }
+
+    /// The references of an object that the collector follows and counts: those that its type describes. There are none
+    /// in a type that it cannot see into.
+    pub(in super::super) fn references_seen(
+        &self,
+        memory: &dyn Memory,
+        object: u64,
+        visit: &mut Visit<'_>,
+    ) {
+        if !self.is_collected(memory, object) {
+            return;
+        }
+        self.references(memory, object, &mut |reference| {
+            let is_described = reference.cost <= cost::INCIDENTAL;
+            // Since 3.14 a frame may borrow: the lowest bit says so.
+            let is_borrowed = || {
+                let slot = reference.checks.last();
+                slot.is_some_and(|slot| {
+                    slot.mask != !0 && memory.word(slot.address).is_some_and(|word| word & 1 != 0)
+                })
+            };
+            if is_described && reference.label != Label::Buffer && !is_borrowed() {
+                visit(reference);
+            }
+        });
     }
 
     fn list(&self, words: &mut Words<'_>, head: u64, visit: &mut dyn FnMut(u64)) -> Option<()> {

@@ -276,6 +276,7 @@ pub(super) mod flag {
     pub(in super::super) const MANAGED_DICT: u64 = 1 << 4;
     pub(in super::super) const HEAP_TYPE: u64 = 1 << 9;
     pub(in super::super) const READY: u64 = 1 << 12;
+    pub(in super::super) const HAVE_GC: u64 = 1 << 14;
     pub(in super::super) const LONG: u64 = 1 << 24;
     pub(in super::super) const TUPLE: u64 = 1 << 26;
     pub(in super::super) const BYTES: u64 = 1 << 27;

@@ -11,6 +11,7 @@ use super::{
     words::{Words, is_pointer},
 };
 use memtrace_common::python::{Interpreter, NONE};
+use std::ops::Range;
 
 /// Where a path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,51 @@ impl Python {
         let mut states = interpreters(&self.at, words);
         states.extend(self.threads(words));
         states
+    }
+
+    /// Memory of the frames of all threads, since 3.11 (`_PyStackChunk`, Python/pystate.c), and where the part in use of each
+    /// ends. Frames are read one by one: what is left behind them leads to freed memory.
+    pub(in super::super) fn stacks(&self, memory: &dyn Memory) -> Vec<(Range<u64>, u64)> {
+        /// Of a chunk: the one before, its size, and where its used part ended; then its words.
+        const HEADER: u64 = 24;
+        const LEAST: u64 = 16 << 10;
+        const MOST: u64 = 1 << 30;
+        let mut stacks = Vec::new();
+        let words = &mut Words::new(memory);
+        for thread in self.threads(words) {
+            let words = &mut words.again();
+            let fields = (0..self.layout.thread_size + HEADER).step_by(8);
+            // The chunk, its top and its end are beside each other; nothing else is like them.
+            for at in fields.map(|offset| thread + offset) {
+                let [Some(chunk), Some(top), Some(end)] =
+                    [0, 8, 16].map(|next| words.at(at + next))
+                else {
+                    break;
+                };
+                let size = end.wrapping_sub(chunk);
+                let has_size = |size: u64| memory.word(chunk + 8) == Some(size);
+                if is_pointer(chunk)
+                    && (LEAST..MOST).contains(&size)
+                    && (chunk + HEADER..=end).contains(&top)
+                    && has_size(size)
+                {
+                    stacks.push((chunk..end, top));
+                    let earlier = memory.word(chunk).into_iter();
+                    let earlier =
+                        std::iter::successors(earlier.last(), |&chunk| memory.word(chunk));
+                    let mut circle = Circle::default();
+                    for chunk in earlier.take_while(|&it| is_pointer(it) && !circle.closes(it)) {
+                        let size = memory
+                            .word(chunk + 8)
+                            .filter(|size| (LEAST..MOST).contains(size));
+                        let end = chunk + size.unwrap_or(0);
+                        stacks.push((chunk..end, end));
+                    }
+                    break;
+                }
+            }
+        }
+        stacks
     }
 
     fn modules(

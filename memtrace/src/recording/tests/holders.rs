@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    StepKind, WayKind,
+    Collector, StepKind, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -28,7 +28,11 @@ fn holders_read_back() {
             (40, WayKind::Path(history(Some(heap_site(2))))),
             (10, WayKind::Path(tree())),
             (8, WayKind::Path(every_kind)),
-            (3, WayKind::Cycle),
+            (3, WayKind::Cycle(Collector::On)),
+            (3, WayKind::Cycle(Collector::Off)),
+            (3, WayKind::Cycle(Collector::Frozen)),
+            (3, WayKind::Surplus(tree())),
+            (3, WayKind::Hidden(tree())),
             (2, WayKind::Nothing),
         ],
     );

@@ -12,7 +12,7 @@ use crate::{
         advice, diff,
         evidence::words,
         findings::{items, whole_headline},
-        holders::{CYCLE, NOTHING, keeper, whole},
+        holders::{keeper, sentence, whole},
         incomplete,
         job::{too_short, untraced},
     },
@@ -104,8 +104,10 @@ fn kept(of: &Keeper) -> Value {
     let (what, path) = match &of.how {
         How::Container(container) => (format!("probably a {container}"), None),
         How::Path { path, .. } => (keeper(path), Some(whole(path, None))),
-        How::Cycle { .. } => (CYCLE.to_owned(), None),
-        How::Nothing { .. } => (NOTHING.to_owned(), None),
+        How::Surplus { path, .. } | How::Hidden { path, .. } => {
+            (sentence(of, None), Some(whole(path, None)))
+        }
+        How::Cycle { .. } | How::Nothing { .. } => (sentence(of, None), None),
     };
     json!({ "what": what, "path": path, "filled_by": of.line.as_ref().map(frame) })
 }

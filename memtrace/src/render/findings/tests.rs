@@ -10,7 +10,7 @@ use crate::{
     frames::fixture::{native, python},
     ledger::{ProcessId, SiteKey},
     recording::{
-        Origin, ProcessRow, Untraced,
+        Collector, Origin, ProcessRow, Untraced,
         fixture::{history, tree},
     },
 };
@@ -199,12 +199,39 @@ fn the_observed_path_is_shown_for_two_sites_of_a_line() {
 #[test]
 fn cycles_and_lost_blocks_are_shown() {
     let share = 1.0;
-    let cycle = text(&kept_so(How::Cycle { share }, None));
+    let cycle = text(&kept_so(
+        How::Cycle {
+            collector: Collector::On,
+            share,
+        },
+        None,
+    ));
     for part in [
         "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep alive",
         "\n  kept by       only a cycle: gc.collect() would free it\n",
     ] {
         assert!(cycle.contains(part), "{cycle}");
+    }
+    let off = How::Cycle {
+        collector: Collector::Off,
+        share,
+    };
+    let off = text(&kept_so(off, None));
+    assert!(
+        off.contains("would free it, but the collector is off\n"),
+        "{off}"
+    );
+    let leaked = How::Surplus {
+        path: tree(),
+        share,
+    };
+    let leaked = text(&kept_so(leaked, None));
+    for part in [
+        "that a leaked reference",
+        "\n  kept by       a leaked reference to ",
+        "\n  path          ",
+    ] {
+        assert!(leaked.contains(part), "{leaked}");
     }
     let lost = text(&kept_so(How::Nothing { share }, None));
     for part in [

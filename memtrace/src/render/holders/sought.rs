@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{CYCLE, NOTHING, json_of_way, whole};
+use super::{json_of_way, way as in_words, whole};
 use crate::{
     escape::clean,
     recording::{Answer, AsOf, Found, Kept, Retainer, Retainers, Sample, Stacks, Way, WayKind},
@@ -74,11 +74,7 @@ fn table(retainers: &Retainers, out: &mut impl io::Write) -> io::Result<()> {
     writeln!(out, "{:>10}  {:>5}  {:>11}  by", "KEPT", "SHARE", "BLOCKS")?;
     for Retainer { kept, depth, held } in &retainers.largest {
         let share = 100.0 * kept.bytes as f64 / all.max(1) as f64;
-        let name = match held {
-            WayKind::Path(path) => whole(path, None),
-            WayKind::Cycle => CYCLE.to_owned(),
-            WayKind::Nothing => NOTHING.to_owned(),
-        };
+        let name = in_words(held, |path| whole(path, None));
         let (size, blocks) = (units::size(kept.bytes), grouped(kept.blocks));
         let indent = 2 * depth;
         writeln!(
@@ -129,8 +125,10 @@ fn lines(way: &Way, sample: &Sample) -> Vec<String> {
             let example = expression.map(|text| format!("in Python: {}", clean(text)));
             std::iter::once(whole).chain(example).collect()
         }
-        WayKind::Cycle => vec![format!("{share}{CYCLE}")],
-        WayKind::Nothing => vec![format!("{share}{NOTHING}")],
+        held => vec![format!(
+            "{share}{}",
+            in_words(held, |path| whole(path, None))
+        )],
     }
 }
 

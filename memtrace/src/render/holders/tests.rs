@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     frames::fixture::{native, python},
-    recording::fixture::{heap_site, history, holders, step, tree},
+    recording::{
+        Collector,
+        fixture::{heap_site, history, holders, step, tree},
+    },
 };
 use memtrace_common::unwind::End;
 
@@ -101,7 +104,7 @@ fn every_way_is_a_line() {
         vec![
             (50, WayKind::Path(history(None))),
             (6, WayKind::Path(tree())),
-            (3, WayKind::Cycle),
+            (3, WayKind::Cycle(Collector::On)),
             (1, WayKind::Nothing),
         ],
     );
@@ -204,7 +207,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     let of = holders(
         heap_site(1),
         9,
-        vec![(5, WayKind::Path(path)), (4, WayKind::Cycle)],
+        vec![(5, WayKind::Path(path)), (4, WayKind::Cycle(Collector::On))],
     );
     let value = super::json(&of, &stacks);
     assert_eq!(value["sampled"], 9);

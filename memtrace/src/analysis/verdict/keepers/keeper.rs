@@ -2,7 +2,7 @@
 
 use crate::{
     frames::Frame,
-    recording::{Path, Step},
+    recording::{Collector, Path, Step},
 };
 
 /// The holder of a site's blocks.
@@ -41,7 +41,11 @@ pub(crate) enum How {
     /// As seen in memory.
     Path { path: Path, share: f64 },
     /// Only by objects of a cycle, as was seen in memory.
-    Cycle { share: f64 },
+    Cycle { collector: Collector, share: f64 },
+    /// By an object, the first step, with a reference that nothing in memory has.
+    Surplus { path: Path, share: f64 },
+    /// By an object or a block, the first step, that CPython's collector cannot see into.
+    Hidden { path: Path, share: f64 },
     /// By nothing that was seen in memory.
     Nothing { share: f64 },
 }
@@ -53,6 +57,8 @@ impl How {
             How::Container(_) => "container",
             How::Path { .. } => "path",
             How::Cycle { .. } => "cycle",
+            How::Surplus { .. } => "surplus-reference",
+            How::Hidden { .. } => "hidden-reference",
             How::Nothing { .. } => "nothing",
         }
     }

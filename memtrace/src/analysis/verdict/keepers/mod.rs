@@ -107,6 +107,8 @@ fn advise(verdict: &mut Verdict, how: &How) {
     let advice = match how {
         How::Container(_) | How::Path { .. } => Advice::LimitContainer,
         How::Cycle { .. } => Advice::BreakCycle,
+        How::Surplus { .. } => Advice::GiveReferenceBack,
+        How::Hidden { .. } => Advice::BreakHiddenCycle,
         How::Nothing { .. } => Advice::FreeInTime,
     };
     let is_proven = !matches!(how, How::Container(_));

@@ -52,7 +52,7 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
     let most = alike(holders).into_iter().next()?;
     let grows = match &most.way.held {
         WayKind::Path(path) => container(path).is_some_and(is_growing),
-        WayKind::Cycle | WayKind::Nothing => false,
+        _ => false,
     };
     let of_known = match grows {
         true => 0.0,
@@ -74,7 +74,18 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
             let how = How::Path { path, share };
             return Some((Keeper { how, line }, buffer));
         }
-        WayKind::Cycle => How::Cycle { share },
+        WayKind::Cycle(collector) => How::Cycle {
+            collector: *collector,
+            share,
+        },
+        WayKind::Surplus(path) => How::Surplus {
+            path: path.clone(),
+            share,
+        },
+        WayKind::Hidden(path) => How::Hidden {
+            path: path.clone(),
+            share,
+        },
         WayKind::Nothing => How::Nothing { share },
     };
     Some((Keeper { how, line: None }, None))
@@ -97,8 +108,16 @@ fn are_alike(a: &Way, b: &Way) -> bool {
             }
             _ => a == b,
         },
+        (WayKind::Surplus(a), WayKind::Surplus(b)) | (WayKind::Hidden(a), WayKind::Hidden(b)) => {
+            first_type(a) == first_type(b)
+        }
         (a, b) => a == b,
     }
+}
+
+/// The type of the first step of a path.
+fn first_type(path: &Path) -> Option<&str> {
+    path.steps.first()?.type_name.as_deref()
 }
 
 /// The variables of one thread are at the same place as those of another.

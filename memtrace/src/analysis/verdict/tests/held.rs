@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    StepKind, WayKind,
+    Collector, StepKind, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -123,8 +123,14 @@ fn paths_through_one_container_count_together() {
 #[test]
 fn cycles_and_lost_blocks_are_named() {
     let share = 1.0;
-    let cycle = path(vec![(64, WayKind::Cycle)]);
-    assert_eq!(cycle, Some(How::Cycle { share }));
+    let cycle = path(vec![(64, WayKind::Cycle(Collector::On))]);
+    assert_eq!(
+        cycle,
+        Some(How::Cycle {
+            collector: Collector::On,
+            share
+        })
+    );
     let lost = path(vec![(64, WayKind::Nothing)]);
     assert_eq!(lost, Some(How::Nothing { share }));
 }

@@ -29,7 +29,7 @@ fn mutated_objects_are_read_to_an_end() {
             0 => decode_roots(&python, &version.memory),
             1 => {
                 let mut tracked = 0;
-                python.tracked(&version.memory, &mut |_| tracked += 1);
+                python.tracked(&version.memory, &mut |_, _| tracked += 1);
                 tracked
             }
             _ => decode(&python, &version.memory, object),

@@ -115,7 +115,7 @@ fn every_kind_of_holder_is_found() {
         );
         assert!(missing.len() < known.len() / 30, "3.{version}");
         let mut tracked = HashSet::new();
-        python.tracked(&memory, &mut |object| {
+        python.tracked(&memory, &mut |object, _| {
             tracked.insert(object);
         });
         let untracked = known

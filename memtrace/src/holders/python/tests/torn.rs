@@ -142,7 +142,7 @@ fn any_memory_is_accepted() {
                     }
                 });
             }
-            python.tracked(&memory, &mut |_| {});
+            python.tracked(&memory, &mut |_, _| {});
             python.roots(&memory, &mut |root, _| {
                 python.show_root(&memory, root, false);
             });

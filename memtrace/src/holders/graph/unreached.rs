@@ -1,0 +1,318 @@
+//! Why objects that no root reaches are alive. Their references are counted as CPython's collector counts them
+//! (`subtract_refs`, Python/gc.c): an object with no more references than unreached objects have to it is garbage.
+//! Where it has more, all memory is searched for the words that the rest could be.
+
+use super::{BEFORE_OBJECT, Graph, NodeId, RootWord, word};
+use crate::{
+    hash::FastMap,
+    holders::{
+        memory::{Cached, Live, Memory},
+        native::{self, Block, Scanner},
+        pools::Piece,
+        python::Python,
+        reference::{Reference, cost},
+    },
+};
+use std::{collections::BTreeMap, ops::Range};
+
+/// Most bytes that are searched for words that refer to an object: some seconds.
+const MOST_BYTES: u64 = 8 << 30;
+
+/// Why CPython's collector does not free an object that no root reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::holders) enum Unreached {
+    /// It has more references than there are words that point to it: native code took one and did not give it back.
+    Surplus,
+    /// Memory that the collector cannot see into refers to it: an object of a type without `tp_traverse`, or a block.
+    Hidden,
+    /// Words that may or may not be references point to it.
+    Unclear,
+    /// Garbage has all references to it: the collector frees it when it runs.
+    Cycle,
+    /// The same, but set aside by `gc.freeze`, so the collector never looks at it.
+    Frozen,
+}
+
+/// Unreached objects by address: how many references the collector finds to each.
+struct Counts {
+    counts: FastMap<u64, u64>,
+    /// Addresses of the words that have them.
+    slots: FastMap<u64, ()>,
+}
+
+/// A word that points to an object, besides those that the collector finds.
+enum Place {
+    /// In memory without a use.
+    Free,
+    /// In an object of a type that the collector sees into, in a place that its type does not describe.
+    Seen,
+    /// In an object or a block that it cannot see into.
+    Hidden(u64),
+    /// Elsewhere: a root may lead there.
+    Elsewhere,
+}
+
+/// The words that point to one object.
+#[derive(Default)]
+struct Words {
+    seen: u64,
+    hidden: Vec<u64>,
+    elsewhere: u64,
+}
+
+/// What the references are that the collector does not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Surplus,
+    /// In an object or a block at this address.
+    Hidden(u64),
+    Unclear,
+}
+
+impl Words {
+    /// What the `rest` of an object's references are.
+    fn why(&self, rest: u64) -> Why {
+        let others = self.seen + self.elsewhere;
+        match self.hidden.first() {
+            _ if rest > others + self.hidden.len() as u64 => Why::Surplus,
+            Some(hider) if rest > others => Why::Hidden(*hider),
+            _ => Why::Unclear,
+        }
+    }
+}
+
+impl Graph<'_> {
+    /// Reaches everything that is alive although no root reaches it. `younger` are blocks that are not known to the
+    /// graph, and `pools` those of the interpreter's objects now.
+    pub(in crate::holders) fn search_unreached(
+        &mut self,
+        younger: &[Block],
+        pools: &[Range<u64>],
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
+        let Some(python) = self.python else { return };
+        // What the search read before may be older than the objects.
+        let now = Cached::new(memory.now().clone());
+        let (mut tracked, mut frozen) = (Vec::new(), Vec::new());
+        python.tracked(&now, &mut |object, is_frozen| {
+            if self.numbers.get(object).is_none() && python.is_object(&now, object) {
+                match is_frozen {
+                    true => frozen.push(object),
+                    false => tracked.push(object),
+                }
+            }
+        });
+        let counts = self.count(python, &tracked, &now);
+        let mut rests: FastMap<u64, u64> = FastMap::default();
+        for (&object, &count) in &counts.counts {
+            let rest = python.reference_count(&now, object).unwrap_or(0);
+            // Static objects are never freed.
+            if rest > count && self.may_have_object(object) {
+                rests.insert(object, rest - count);
+            }
+        }
+        let words = self.words_to(&rests, &counts.slots, younger, pools, &now, is_over);
+        let none = Words::default();
+        let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
+        let mut hiders = Vec::new();
+        for (&object, &rest) in &rests {
+            let why = match &words {
+                Some(words) => words.get(&object).unwrap_or(&none).why(rest),
+                None => Why::Unclear,
+            };
+            let group = match why {
+                Why::Surplus => Unreached::Surplus,
+                Why::Hidden(_) | Why::Unclear => Unreached::Unclear,
+            };
+            roots.entry(group).or_default().push(object);
+            hiders.extend(match why {
+                Why::Hidden(hider) => Some(hider),
+                _ => None,
+            });
+        }
+        for why in [Unreached::Surplus, Unreached::Unclear] {
+            self.reach_unreached(why, roots.remove(&why).unwrap_or_default(), memory, is_over);
+        }
+        // A cycle leads back to what hides it; anything else is memory that has not been cleared.
+        hiders.retain(|hider| self.reached(*hider).is_some());
+        self.reach_unreached(Unreached::Hidden, hiders, memory, is_over);
+        self.reach_unreached(Unreached::Cycle, tracked, memory, is_over);
+        self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
+    }
+
+    /// Reaches what `objects` keep, as long as nothing more certain does.
+    fn reach_unreached(
+        &mut self,
+        why: Unreached,
+        mut objects: Vec<u64>,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
+        // The same search gives the same answer.
+        objects.sort_unstable();
+        for address in objects {
+            let cost = cost::UNREACHED + why as u32 * cost::UNREACHED_STEP;
+            let reference = word(&[], 0, address, cost);
+            self.reach_from(RootWord::Unreached(why), &reference, memory);
+        }
+        self.settle(memory, is_over);
+    }
+
+    /// Counts the references between `objects`, and from what only they refer to.
+    fn count(&self, python: &Python, objects: &[u64], memory: &dyn Memory) -> Counts {
+        let mut found = Counts {
+            counts: objects.iter().map(|&object| (object, 0)).collect(),
+            slots: FastMap::default(),
+        };
+        let mut rest = objects.to_vec();
+        while let Some(object) = rest.pop() {
+            python.references_seen(memory, object, &mut |reference: &Reference<'_>| {
+                let target = reference.target;
+                let Some(slot) = reference.checks.last().map(|check| check.address) else {
+                    return;
+                };
+                if self.numbers.get(target).is_some()
+                    || !python.is_collected(memory, target)
+                    || found.slots.insert(slot, ()).is_some()
+                {
+                    return;
+                }
+                *found.counts.entry(target).or_insert_with(|| {
+                    rest.push(target);
+                    0
+                }) += 1;
+            });
+        }
+        found
+    }
+
+    /// All words of memory that point to `objects`, but for those at `known` addresses. `None`: there is too much memory.
+    fn words_to(
+        &self,
+        objects: &FastMap<u64, u64>,
+        known: &FastMap<u64, ()>,
+        younger: &[Block],
+        pools: &[Range<u64>],
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Option<FastMap<u64, Words>> {
+        let mut found: FastMap<u64, Words> = FastMap::default();
+        let (Some(first), Some(last)) = (objects.keys().min(), objects.keys().max()) else {
+            return Some(found);
+        };
+        let bounds = *first..last + 1;
+        let blocks = (0..self.blocks.len()).map(|number| self.blocks.block(number));
+        let blocks = blocks.chain(younger.iter().copied());
+        let ranges = self.native_roots();
+        let stacks = self.python.map(|python| python.stacks(memory.now()));
+        let stacks = stacks.into_iter().flatten();
+        let ranges: Vec<Range<u64>> = ranges
+            .map(|range| range.start..range.end)
+            .chain(blocks.map(|block| block.start..block.start + block.size))
+            .chain(pools.iter().cloned())
+            .chain(stacks.map(|(stack, top)| stack.start..top))
+            .collect();
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        if bytes > MOST_BYTES {
+            return None;
+        }
+        // Variables and stacks may have blocks inside, so some words are met twice.
+        let mut hits: Vec<(u64, u64)> = Vec::new();
+        let mut scanner = Scanner::new(bounds);
+        for range in ranges {
+            if is_over() {
+                return None;
+            }
+            scanner.scan(memory.now(), range, |at, value| {
+                if objects.contains_key(&value) && !known.contains_key(&at) {
+                    hits.push((at, value));
+                }
+            });
+        }
+        hits.sort_unstable();
+        hits.dedup();
+        for (at, value) in hits {
+            let words = found.entry(value).or_default();
+            match self.place(at, memory) {
+                Place::Free => {}
+                Place::Seen => words.seen += 1,
+                Place::Hidden(hider) => words.hidden.push(hider),
+                Place::Elsewhere => words.elsewhere += 1,
+            }
+        }
+        for register in self.native.roots.registers() {
+            if let Some(words) = found.get_mut(&register.value) {
+                words.elsewhere += 1;
+            }
+        }
+        Some(found)
+    }
+
+    /// What the word at an address is part of.
+    fn place(&self, at: u64, memory: &Cached<Live>) -> Place {
+        let Some(python) = self.python else {
+            return Place::Elsewhere;
+        };
+        let start = match self.numbers.is_in_pool(at) {
+            true => match Piece::at(python.minor(), memory, at) {
+                Some(piece) if piece.is_free(memory) => return Place::Free,
+                Some(piece) => piece.start,
+                None => return Place::Elsewhere,
+            },
+            false => match self.blocks.containing(at) {
+                Some(block) => self.blocks.block(block).start,
+                None => return Place::Elsewhere,
+            },
+        };
+        // Before an object are the collector's words and, since 3.11, those of the attributes.
+        let is_object = |&object: &u64| python.is_object(memory, object) && object <= at;
+        let object = BEFORE_OBJECT.map(|before| start + before).into_iter();
+        if let Some(object) = object.filter(is_object).last() {
+            // Not a reference by its type: the rest of something else, or borrowed.
+            let mut is_reference = false;
+            python.references(memory, object, &mut |reference| {
+                let slot = reference.checks.last();
+                is_reference |= slot.is_some_and(|slot| slot.address == at);
+            });
+            return match () {
+                () if !is_reference => Place::Free,
+                () if self.numbers.get(object).is_some() => Place::Elsewhere,
+                () if python.is_collected(memory, object) => Place::Seen,
+                () => Place::Hidden(object),
+            };
+        }
+        match self.blocks.containing(at) {
+            Some(block) if !native::is_allocated(memory.now(), self.blocks.block(block)) => {
+                Place::Free
+            }
+            Some(block) if self.holder(block as NodeId).is_none() => Place::Hidden(start),
+            _ => Place::Elsewhere,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_given_only_if_no_other_is_possible() {
+        let why = |seen, hidden: &[u64], elsewhere, rest| {
+            let hidden = hidden.to_vec();
+            let words = Words {
+                seen,
+                hidden,
+                elsewhere,
+            };
+            words.why(rest)
+        };
+        assert_eq!(why(0, &[], 0, 1), Why::Surplus);
+        assert_eq!(why(1, &[0x20], 1, 4), Why::Surplus);
+        assert_eq!(why(0, &[0x20], 0, 1), Why::Hidden(0x20));
+        assert_eq!(why(1, &[0x20, 0x30], 0, 2), Why::Hidden(0x20));
+        for (seen, hidden, elsewhere) in [(1, &[][..], 0), (0, &[], 1), (1, &[0x20], 0)] {
+            assert_eq!(why(seen, hidden, elsewhere, 1), Why::Unclear);
+        }
+    }
+}
