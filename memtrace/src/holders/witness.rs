@@ -2,12 +2,12 @@
 
 use super::{
     graph::{Graph, NodeId, RootWord, cost_of},
-    head::Head,
+    head::{Head, Steps},
     links::Links,
     memory::{Live, Memory},
     native::{Block, RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
-    reference::{Check, Link},
+    reference::{Check, Label, Link, Reference},
     subject::Subject,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     process::maps::{self, Mapping},
 };
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{HashMap, HashSet},
     thread,
     time::Duration,
@@ -56,8 +56,8 @@ pub(super) struct WitnessStep {
     pub(super) link: Link,
 }
 
-/// Words of a block among which the head of a list is sought.
-const MOST_WORDS: u64 = 64;
+/// Words of a block, or references of an object, among which the head of a list is sought.
+const MOST_WORDS: usize = 64;
 
 /// Attempts to stop the process.
 const STOPS: u32 = 50;
@@ -81,6 +81,8 @@ pub(super) struct Witnesses<'a> {
     links: Links,
     /// The interpreter's cheapest root for each object that a path begins with.
     python_roots: HashMap<u64, PythonRoot>,
+    /// The variables of frames, and to what they refer: heads of lists may be among them.
+    variables: OnceCell<Vec<(Root, Link, u64)>>,
     /// Followed once, because many blocks of a long list are sought. By the word and the first two nodes.
     heads: RefCell<HashMap<(u64, NodeId, NodeId), Option<Head>>>,
 }
@@ -104,7 +106,8 @@ impl Nodes {
         {
             nodes.pop();
         }
-        let left_out = nodes.len().saturating_sub(2 * ENDS);
+        // Objects and the dicts of their attributes take turns.
+        let left_out = nodes.len().saturating_sub(2 * ENDS) & !1;
         if left_out > 0 {
             nodes.drain(ENDS..ENDS + left_out);
         }
@@ -166,6 +169,7 @@ impl<'a> Witnesses<'a> {
             memory,
             paths,
             python_roots,
+            variables: OnceCell::new(),
             heads: RefCell::default(),
         }
     }
@@ -177,8 +181,15 @@ impl<'a> Witnesses<'a> {
         let mut head = None;
         let (origin, link) = match path.root {
             RootWord::Python => {
-                let known = self.python_roots.get(&self.graph.address(first))?;
-                (Origin::Python(known.root), known.link.clone())
+                let (root, link) = match self.python_roots.get(&self.graph.address(first)) {
+                    Some(known) => (known.root, known.link.clone()),
+                    None => {
+                        let (root, link, found) = self.head_in_frame(path)?;
+                        head = Some(found);
+                        (root, link)
+                    }
+                };
+                (Origin::Python(root), link)
             }
             RootWord::Native(address, kind) => {
                 let value = self.memory.word(address)?;
@@ -201,12 +212,16 @@ impl<'a> Witnesses<'a> {
             let link = match holder.map(|holder| (holder, self.links.get(holder, node))) {
                 Some((_, Some(link))) => link.clone(),
                 Some((holder, None)) if head.is_none() => {
-                    let (found, offset) = self.head_in(holder, path, index + 1)?;
+                    let (found, link) = self.head_in(holder, path, index + 1)?;
                     head = Some(found);
-                    Link::at(offset)
+                    link
                 }
                 Some((_, None)) => return None,
-                None => Link::default(),
+                // As the nodes before, which are objects and dicts by turns, or all alike.
+                None => Link {
+                    label: steps[steps.len() - 2].link.label,
+                    checks: Vec::new(),
+                },
             };
             steps.push(self.step(node, link));
         }
@@ -220,23 +235,77 @@ impl<'a> Witnesses<'a> {
 
     /// The word at `address` as the head of a list that leads to the path's node at `index`, and on.
     fn head(&self, address: u64, path: &Nodes, index: usize) -> Option<Head> {
-        let (block, next) = (*path.nodes.get(index)?, path.after(index)?);
+        let (node, next) = (*path.nodes.get(index)?, path.after(index)?);
         let mut heads = self.heads.borrow_mut();
-        *heads.entry((address, block, next)).or_insert_with(|| {
-            let link = self.links.get(block, next)?;
-            let (block, next) = (self.graph.address(block), self.graph.address(next));
-            Head::new(address, block, next, link)?.advanced(&self.memory)
+        *heads.entry((address, node, next)).or_insert_with(|| {
+            let link = self.links.get(node, next)?;
+            let steps = self.list_steps(node, next, link)?;
+            let steps = match link.label {
+                // The next node is an attribute.
+                Label::Namespace => {
+                    let after = path.after(index + 1)?;
+                    let link = self.links.get(next, after)?;
+                    steps.then(&self.list_steps(next, after, link)?)?
+                }
+                _ => steps,
+            };
+            Head::new(address, self.graph.address(node), steps).advanced(&self.memory)
         })
     }
 
-    /// The same of a word of `holder`, and its offset.
-    fn head_in(&self, holder: NodeId, path: &Nodes, index: usize) -> Option<(Head, u64)> {
-        if self.graph.object(holder).is_some() {
-            return None;
+    fn list_steps(&self, node: NodeId, next: NodeId, link: &Link) -> Option<Steps> {
+        Steps::of(self.graph.address(node), self.graph.address(next), link)
+    }
+
+    /// The same of a word of `holder`, and the reference to the list without that word.
+    fn head_in(&self, holder: NodeId, path: &Nodes, index: usize) -> Option<(Head, Link)> {
+        if self.graph.object(holder).is_none() {
+            let Block { start, size } = self.graph.blocks.block(holder as usize);
+            let offsets = (0..size).step_by(8).take(MOST_WORDS);
+            let mut heads = offsets.map(|offset| (start + offset, Link::at(offset)));
+            return heads.find_map(|(at, link)| Some((self.head(at, path, index)?, link)));
         }
-        let Block { start, size } = self.graph.blocks.block(holder as usize);
-        let mut offsets = (0..size.min(MOST_WORDS * 8)).step_by(8);
-        offsets.find_map(|offset| Some((self.head(start + offset, path, index)?, offset)))
+        let mut links = Vec::new();
+        let of_type = self.type_at(self.graph.address(*path.nodes.get(index)?));
+        self.graph
+            .references(holder, &self.memory, &mut |reference| {
+                if links.len() < MOST_WORDS && self.type_at(reference.target) == of_type {
+                    links.push(Link::of(reference));
+                }
+            });
+        links.into_iter().find_map(|link| {
+            let (at, link) = without_pointer(link)?;
+            Some((self.head(at, path, index)?, link))
+        })
+    }
+
+    /// The same of a variable of a frame.
+    fn head_in_frame(&self, path: &Nodes) -> Option<(Root, Link, Head)> {
+        let of_type = self.type_at(self.graph.address(*path.nodes.first()?));
+        let all = self.variables.get_or_init(|| self.frame_variables());
+        let alike = all.iter().filter(|(_, _, at)| self.type_at(*at) == of_type);
+        alike.take(MOST_WORDS).find_map(|(root, link, _)| {
+            let (at, link) = without_pointer(link.clone())?;
+            Some((*root, link, self.head(at, path, 0)?))
+        })
+    }
+
+    fn frame_variables(&self) -> Vec<(Root, Link, u64)> {
+        let mut all = Vec::new();
+        let mut add = |root, reference: &Reference<'_>| {
+            if matches!(root, Root::Frame { .. }) {
+                all.push((root, Link::of(reference), reference.target));
+            }
+        };
+        if let Some(python) = self.graph.python {
+            python.roots(&self.memory, &mut add);
+        }
+        all
+    }
+
+    /// The address of the type of an object.
+    fn type_at(&self, object: u64) -> Option<u64> {
+        self.memory.word(object.checked_add(8)?)
     }
 
     /// Also proves that the object is still of its type.
@@ -248,6 +317,12 @@ impl<'a> Witnesses<'a> {
         }
         WitnessStep { node, link }
     }
+}
+
+/// Where the word of a reference is that has its target, and the reference without it.
+fn without_pointer(mut link: Link) -> Option<(u64, Link)> {
+    let check = link.checks.pop()?;
+    Some((check.address, link))
 }
 
 /// The result of reading witnesses again.

@@ -141,6 +141,26 @@ pub(crate) struct Path {
     pub(crate) expression: Option<String>,
 }
 
+/// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
+pub(crate) const LEAST_CHAIN: u64 = 8;
+
+impl Path {
+    /// The nodes of a linked list: the place of the first one, and their number. With a container, of the list of which
+    /// it is the first node.
+    pub(crate) fn chain(&self) -> Option<(usize, u64)> {
+        let places = match self.container {
+            Some(container) => container..container + 1,
+            None => 1..self.steps.len(),
+        };
+        places.into_iter().find_map(|place| {
+            let (first, others) = (self.steps.get(place)?, self.steps.get(place + 1)?);
+            let is_alike = first.kind == others.kind && first.type_name == others.type_name;
+            let nodes = first.repeated + others.repeated;
+            (is_alike && nodes >= LEAST_CHAIN && first.length.is_none()).then_some((place, nodes))
+        })
+    }
+}
+
 /// An object or a block on the way. Names are those of modules, attributes, variables and types,
 /// and the keys of dicts, truncated; no other contents of the program's memory.
 #[derive(Clone, Debug, PartialEq)]

@@ -70,6 +70,9 @@ pub(super) fn name_of(of: &Keeper) -> Option<String> {
 
 /// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
 pub(super) fn keeper(path: &Path) -> String {
+    if path.chain().is_some() {
+        return place(path);
+    }
     let figures = container(path).map(|step| figures(step, None));
     match figures.filter(|figures| !figures.is_empty()) {
         Some(figures) => format!("{} ({figures})", place(path)),
@@ -77,13 +80,29 @@ pub(super) fn keeper(path: &Path) -> String {
     }
 }
 
-/// `__main__.service.history`: the container, or the root and the last step that has a name.
+/// `__main__.service.history`: the container, or the root and the last step that has a name; `a chain of 275 Node from
+/// __main__.s.head` of a linked list.
 fn place(path: &Path) -> String {
+    if let Some((first, nodes)) = path.chain() {
+        let of_type = path.steps[first].type_name.as_deref();
+        let of_type = of_type.filter(|name| !name.is_empty()).unwrap_or("blocks");
+        let from = place_of(path, Some(first));
+        return format!(
+            "a chain of {} {} from {from}",
+            grouped(nodes),
+            clean(of_type)
+        );
+    }
     if let (Some(expression), None) = (&path.expression, path.container) {
         return clean(expression);
     }
-    let named: Vec<&Step> = match path.container {
-        Some(container) => path.steps.iter().take(container + 1).collect(),
+    place_of(path, path.container)
+}
+
+/// The place of a step, or else of the last one that has a name.
+fn place_of(path: &Path, step: Option<usize>) -> String {
+    let named: Vec<&Step> = match step {
+        Some(step) => path.steps.iter().take(step + 1).collect(),
         None => path.steps.iter().collect(),
     };
     let is_attribute = |step: &&Step| step.name.starts_with(['.', '[', ':']);
@@ -94,7 +113,7 @@ fn place(path: &Path) -> String {
         true => root.kind.name().to_owned(),
         false => clean(&root.name),
     };
-    if path.container.is_some() && others.iter().all(is_attribute) {
+    if step.is_some() && others.iter().all(is_attribute) {
         let names: String = others.iter().map(|step| &*step.name).collect();
         return match (root.kind, names.strip_prefix(": ")) {
             (StepKind::Frame, Some(local)) => format!("{} in {name}", clean(local)),

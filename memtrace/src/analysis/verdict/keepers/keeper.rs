@@ -27,9 +27,10 @@ impl Keeper {
         self.container().is_some_and(is_growing)
     }
 
-    /// Whether a container was seen, and the line that fills it is unknown.
+    /// Whether a container was seen, and the line that fills it is unknown. A linked list has no memory of its own.
     pub(super) fn lacks_line(&self) -> bool {
-        self.container().is_some() && self.line.is_none()
+        let is_list = matches!(&self.how, How::Path { path, .. } if path.chain().is_some());
+        self.container().is_some() && self.line.is_none() && !is_list
     }
 }
 
