@@ -68,7 +68,7 @@ pub(super) struct Graph<'a> {
     holders: Vec<u32>,
     costs: Vec<u32>,
     roots: Vec<RootWord>,
-    /// Blocks of the interpreter's own state.
+    /// Blocks of the interpreter's own state, and of malloc's: they lead to freed memory.
     states: Vec<NodeId>,
     /// Blocks of devices.
     of_devices: FastMap<NodeId, ()>,
@@ -132,10 +132,12 @@ impl<'a> Graph<'a> {
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
     pub(super) fn search(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
+        let caches = self.native.caches(memory).into_iter();
+        self.states = caches.map(|block| block as NodeId).collect();
         if let Some(python) = self.python {
             let states = python.states(memory).into_iter();
             let blocks = states.filter_map(|state| self.blocks.containing(state));
-            self.states = blocks.map(|block| block as NodeId).collect();
+            self.states.extend(blocks.map(|block| block as NodeId));
             self.reach_from_python(python, memory);
         }
         self.reach_from_native(memory);
@@ -279,10 +281,15 @@ impl<'a> Graph<'a> {
         if let Some(met) = &mut self.met {
             met.add_root(target, root == RootWord::Garbage);
         }
-        if reference.cost < self.costs[target as usize] {
+        let interior = match root {
+            RootWord::Native(..) | RootWord::Register(_) => self.interior(target, reference.target),
+            RootWord::Python | RootWord::Younger | RootWord::Garbage => 0,
+        };
+        let cost = cost::with(reference.cost, interior);
+        if cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;
             self.roots.push(root);
-            self.offer(target, holder, reference.cost);
+            self.offer(target, holder, cost);
         }
     }
 

@@ -145,6 +145,12 @@ pub(crate) struct Path {
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
 impl Path {
+    /// Whether it consists of words alone of which nothing but their values says that they are pointers.
+    pub(crate) fn is_of_words(&self) -> bool {
+        let is_word = |step: &Step| step.kind == StepKind::Block && step.type_name.is_none();
+        self.steps.iter().skip(1).all(is_word)
+    }
+
     /// The nodes of a linked list: the place of the first one, and their number. With a container, of the list of which
     /// it is the first node.
     pub(crate) fn chain(&self) -> Option<(usize, u64)> {

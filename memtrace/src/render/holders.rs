@@ -17,6 +17,9 @@ use crate::{
 /// Share by which a container's growth may differ from its site's and still match it.
 const LIKE: f64 = 0.25;
 
+/// Of a path that is likely: what is left over in memory looks like a pointer, too.
+const BY_WORDS: &str = "words there lead to them";
+
 const LEFT_OUT: &str = "…";
 
 /// Ways that are listed.
@@ -33,7 +36,10 @@ pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
     let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));
     match &of.how {
         How::Container(container) => format!("probably kept by a {container}{filled}"),
-        How::Path { path, .. } => format!("kept by {}{filled}", keeper(path)),
+        How::Path { path, .. } => {
+            let probably = if of.is_likely() { "probably " } else { "" };
+            format!("{probably}kept by {}{filled}", keeper(path))
+        }
         How::Cycle { .. } => CYCLE.into(),
         How::Nothing { .. } => NOTHING.into(),
     }
@@ -52,6 +58,7 @@ pub(crate) fn kept_by_in(of: &Keeper, columns: usize) -> String {
 pub(crate) fn kept_by(of: &Keeper) -> String {
     match &of.how {
         How::Container(container) => format!("probably a {container}"),
+        How::Path { path, .. } if of.is_likely() => format!("probably {}", keeper(path)),
         How::Path { path, .. } => keeper(path),
         How::Cycle { .. } => "only a cycle: gc.collect() would free it".into(),
         How::Nothing { .. } => "nothing: no pointer to these blocks was found".into(),
@@ -70,12 +77,11 @@ pub(super) fn name_of(of: &Keeper) -> Option<String> {
 
 /// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
 pub(super) fn keeper(path: &Path) -> String {
-    if path.chain().is_some() {
-        return place(path);
-    }
-    let figures = container(path).map(|step| figures(step, None));
-    match figures.filter(|figures| !figures.is_empty()) {
-        Some(figures) => format!("{} ({figures})", place(path)),
+    let container = container(path).filter(|_| path.chain().is_none());
+    let figures = container.map(|step| figures(step, None));
+    let known = figures.filter(|figures| !figures.is_empty());
+    match known.or_else(|| path.is_of_words().then(|| BY_WORDS.to_owned())) {
+        Some(known) => format!("{} ({known})", place(path)),
         None => place(path),
     }
 }

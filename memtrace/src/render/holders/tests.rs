@@ -71,6 +71,24 @@ fn a_linked_list_is_a_chain_from_its_head() {
     assert!(!place(&path).contains("chain"));
 }
 
+/// Nothing says that its words are pointers.
+#[test]
+fn a_path_of_words_alone_is_likely() {
+    let mut path = tree();
+    path.steps[0].name = "min: todo".into();
+    path.steps[1].type_name = None;
+    let of = kept(path);
+    assert_eq!(
+        sentence(&of, None),
+        "probably kept by min: todo (words there lead to them)"
+    );
+    assert_eq!(
+        kept_by(&of),
+        "probably min: todo (words there lead to them)"
+    );
+    assert!(!sentence(&kept(tree()), None).contains("probably"));
+}
+
 #[test]
 fn slow_growth_has_a_decimal() {
     let mut list = history(None).steps[2].clone();

@@ -14,6 +14,15 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    /// Whether it is likely, not certain: a guess, or words that may be left over in memory.
+    pub(crate) fn is_likely(&self) -> bool {
+        match &self.how {
+            How::Container(_) => true,
+            How::Path { path, .. } => path.is_of_words(),
+            How::Cycle { .. } | How::Nothing { .. } => false,
+        }
+    }
+
     /// The container that was seen.
     pub(super) fn container(&self) -> Option<&Step> {
         match &self.how {
