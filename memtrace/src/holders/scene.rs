@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     hash::FastMap,
-    ledger::SiteKey,
+    ledger::{Extent, SiteKey},
     process::maps::Mapping,
     recording::{Way, WayKind},
 };
@@ -65,6 +65,11 @@ impl Scene<'_> {
         Ok(of_type.collect())
     }
 
+    /// A sample of the objects in these arenas, about evenly by bytes: what takes the most room is found most often.
+    pub(super) fn objects_in(&self, arenas: &[Extent], most: usize) -> Vec<u64> {
+        sample(self.graph.objects(), arenas, most)
+    }
+
     /// Between two readings of lengths.
     fn growth_time(&self) -> Duration {
         match self.subject.is_untouched() {
@@ -102,8 +107,9 @@ impl Scene<'_> {
         grown.sort_unstable_by(|a, b| b.cmp(a));
         Ok(grown
             .into_iter()
-            .take(GROWING)
             .map(|(_, object)| object)
+            .filter(|&object| !python.is_weak(self.cached.now(), object))
+            .take(GROWING)
             .collect())
     }
 
@@ -243,5 +249,54 @@ impl Scene<'_> {
             && blocks
                 .containing(address)
                 .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))
+    }
+}
+
+/// Of the objects that are in these arenas, those next to each of about `most` places that are equally far apart.
+fn sample(objects: impl Iterator<Item = u64>, arenas: &[Extent], most: usize) -> Vec<u64> {
+    let mut arenas: Vec<Extent> = arenas.to_vec();
+    arenas.sort_unstable();
+    let is_inside = |object: &u64| {
+        let after = arenas.partition_point(|&(start, _)| start <= *object);
+        let arena = after.checked_sub(1).and_then(|index| arenas.get(index));
+        arena.is_some_and(|&(start, size)| object - start < size)
+    };
+    let mut inside: Vec<u64> = objects.filter(is_inside).collect();
+    inside.sort_unstable();
+    let size: u64 = arenas.iter().map(|&(_, size)| size).sum();
+    let step = (size / most as u64).max(1);
+    let mut sampled = Vec::new();
+    for (start, size) in arenas {
+        for place in (start..start + size).step_by(step as usize) {
+            let next = inside.partition_point(|&object| object < place);
+            sampled.extend(inside.get(next).filter(|&&object| object < place + step));
+        }
+    }
+    sampled.dedup();
+    sampled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_arenas_are_sampled_by_the_room_that_they_take() {
+        let arenas = [(0x20_0000, 0x10_0000), (0x80_0000, 0x10_0000)];
+        // Small ones in a quarter of the first arena, large ones in all of the second, some elsewhere.
+        let small = (0x20_0000..0x24_0000).step_by(32);
+        let large = (0x80_0000..0x90_0000).step_by(512);
+        let others = (0x30_0000..0x31_0000).step_by(64);
+        let all = small.chain(large).chain(others);
+        let sampled = sample(all, &arenas, 64);
+        let of_first = sampled.iter().filter(|&&at| at < 0x30_0000).count();
+        assert_eq!((of_first, sampled.len()), (8, 40));
+        assert!(
+            sampled
+                .iter()
+                .all(|at| !(0x30_0000..0x80_0000).contains(at))
+        );
+        assert!(sample(std::iter::empty(), &arenas, 64).is_empty());
+        assert!(sample([0x20_0000].into_iter(), &[], 64).is_empty());
     }
 }

@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Blocks or objects of one kind that are examined.
 pub(crate) const SAMPLE: usize = 64;
 
+/// Objects in arenas whose holders say what fills the arenas.
+const LEAST_OBJECTS: usize = 8;
+
 /// Searches of a running process before it counts that nothing but a cycle keeps something: torn memory
 /// can hide a path.
 const SEARCHES: usize = 3;
@@ -78,13 +81,16 @@ pub(crate) fn of_sites(
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
-                // An arena has objects of all kinds: take the containers that grow.
-                Layer::Python => {
-                    if growing.is_none() {
-                        growing = Some(scene.growing().unwrap_or_default());
+                // An arena has objects of all kinds. If too few in these are reached, take the container that grows most.
+                Layer::Python => match scene.objects_in(&wanted.addresses, SAMPLE) {
+                    objects if objects.len() >= LEAST_OBJECTS => objects,
+                    _ => {
+                        if growing.is_none() {
+                            growing = Some(scene.growing().unwrap_or_default());
+                        }
+                        growing.iter().flatten().take(1).copied().collect()
                     }
-                    growing.iter().flatten().take(1).copied().collect()
-                }
+                },
                 _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
             });
         }
