@@ -6,6 +6,7 @@ mod follow;
 mod younger;
 
 use super::{
+    doubts::Doubts,
     memory::{Cached, Live, Memory},
     native::{Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::Numbers,
@@ -73,6 +74,8 @@ pub(super) struct Graph<'a> {
     /// Blocks of devices.
     of_devices: FastMap<NodeId, ()>,
     queue: BTreeMap<u32, Vec<NodeId>>,
+    /// Of earlier searches.
+    doubts: &'a Doubts,
     /// If it is wanted.
     met: Option<Met>,
 }
@@ -82,6 +85,7 @@ impl<'a> Graph<'a> {
         python: Option<&'a Python>,
         native: &'a Native,
         pools: &'a [Range<u64>],
+        doubts: &'a Doubts,
     ) -> Self {
         let blocks = &native.blocks;
         let len = blocks.len();
@@ -99,6 +103,7 @@ impl<'a> Graph<'a> {
             states: Vec::new(),
             of_devices: FastMap::default(),
             queue: BTreeMap::new(),
+            doubts,
             met: None,
         }
     }
@@ -178,8 +183,11 @@ impl<'a> Graph<'a> {
 
     fn reach_from_python(&mut self, python: &Python, memory: &Cached<Live>) {
         python.roots(memory.now(), &mut |root, reference| {
+            let is_doubted = !matches!(root, Root::Module(_));
+            let is_doubted = is_doubted && self.doubts.has_root_of(reference.target);
+            let doubt = if is_doubted { cost::DOUBTED } else { 0 };
             let reference = Reference {
-                cost: reference.cost + cost_of(root),
+                cost: reference.cost + cost_of(root) + doubt,
                 ..*reference
             };
             self.reach_from(RootWord::Python, &reference, memory);
@@ -274,7 +282,7 @@ impl<'a> Graph<'a> {
         (object & LEAF != 0 && self.met.is_none()).then_some(object & !LEAF)
     }
 
-    fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &dyn Memory) {
+    fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &Cached<Live>) {
         let Some(target) = self.target(reference, memory) else {
             return;
         };
@@ -294,7 +302,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The object or the block that a reference is to, known from now on.
-    fn target(&mut self, reference: &Reference<'_>, memory: &dyn Memory) -> Option<NodeId> {
+    fn target(&mut self, reference: &Reference<'_>, memory: &Cached<Live>) -> Option<NodeId> {
         if let Some(known) = self.known(reference) {
             return Some(known);
         }
@@ -304,11 +312,16 @@ impl<'a> Graph<'a> {
             Label::Word(_) => self.may_have_object(address),
             _ => true,
         };
-        if may_be_object
-            && let Some(python) = self.python
-            && let Some(object) = python.object(memory, address)
-        {
-            return self.add_object(address, object.is_leaf());
+        if may_be_object && let Some(python) = self.python {
+            let object = python.object(memory, address).or_else(|| {
+                // Its memory was read before it was there.
+                let is_typed = !matches!(reference.label, Label::Word(_));
+                is_typed.then(|| memory.forget_at(address));
+                python.object(memory, address).filter(|_| is_typed)
+            });
+            if let Some(object) = object {
+                return self.add_object(address, object.is_leaf());
+            }
         }
         Some(self.blocks.containing(address)? as NodeId)
     }

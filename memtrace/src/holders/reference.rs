@@ -100,6 +100,9 @@ pub(super) mod cost {
     /// What a word costs more that leads into a block, not to its start: most pointers do not, but what is left over
     /// in memory may be any number.
     pub(in super::super) const INTERIOR: u32 = 100;
+    /// What a reference costs more from a holder that had changed when an earlier search read it again. Less than a
+    /// word on a stack: another path with names is better, and words are not.
+    pub(in super::super) const DOUBTED: u32 = 90;
     /// A word on a stack or in a register.
     pub(in super::super) const STACK: u32 = 100;
     /// A word of a Python object that its type does not describe.

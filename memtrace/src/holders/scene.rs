@@ -1,6 +1,7 @@
 //! A search once everything that is reachable is known: the questions that can be put to it.
 
 use super::{
+    doubts::Doubts,
     error::Error,
     graph::{Graph, NodeId},
     memory::{Cached, Live},
@@ -27,6 +28,9 @@ use std::{
 /// Readings of a path before it is given up.
 const TRIES: usize = 3;
 
+/// If more than this share of the blocks that are reached have no path that holds, another search may find some.
+const MOST_UNPROVEN: f64 = 0.2;
+
 /// Between two readings of the lengths of containers.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
 
@@ -52,8 +56,12 @@ pub(super) struct Scene<'a> {
     pub(super) redact: bool,
     pub(super) why_no_python: Option<String>,
     pub(super) longest_stop: Duration,
-    /// Blocks are reachable, but no path to any of them could be verified.
+    /// Whether no other search follows this one.
+    pub(super) is_last: bool,
+    /// Blocks are reachable, but no path to any of them could be verified; or not to many, and another search follows.
     pub(super) lacks_paths: bool,
+    /// What another search should know.
+    pub(super) doubts: Doubts,
 }
 
 impl Scene<'_> {
@@ -153,6 +161,7 @@ impl Scene<'_> {
             })
             .collect();
         let mut found: Vec<(usize, Witness)> = Vec::new();
+        let all = targets.len();
         let mut rest = targets;
         for _ in 0..TRIES {
             let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
@@ -161,21 +170,27 @@ impl Scene<'_> {
             let mut failed = Vec::new();
             for (group, node) in rest {
                 match witnesses.witness(node) {
-                    Some(witness) => {
+                    Ok(witness) => {
                         owners.push((group, node));
                         tried.push(witness);
                     }
-                    None => failed.push((group, node)),
+                    Err(broken) => {
+                        broken.doubt(self.graph, &mut self.doubts);
+                        failed.push((group, node));
+                    }
                 }
             }
             let verified = witness::verify(self.subject, &tried, self.mappings)
                 .map_err(|error| Error::Stop(error.to_string()))?;
             self.longest_stop = self.longest_stop.max(verified.longest_stop);
-            let outcome = owners.into_iter().zip(tried).zip(verified.holds);
-            for (((group, node), witness), holds) in outcome {
-                match holds {
-                    true => found.push((group, witness)),
-                    false => failed.push((group, node)),
+            let outcome = owners.into_iter().zip(tried).zip(verified.broken);
+            for (((group, node), witness), broken) in outcome {
+                match broken {
+                    None => found.push((group, witness)),
+                    Some(broken) => {
+                        broken.doubt(self.graph, &mut self.doubts);
+                        failed.push((group, node));
+                    }
                 }
             }
             rest = failed;
@@ -184,6 +199,12 @@ impl Scene<'_> {
             }
         }
         self.lacks_paths = found.is_empty() && !rest.is_empty();
+        let is_poor = rest.len() as f64 > MOST_UNPROVEN * all as f64;
+        if is_poor && !self.is_last {
+            self.lacks_paths = true;
+            let unknown = groups.iter().map(|group| (group.len() as u32, Vec::new()));
+            return Ok(unknown.collect());
+        }
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {

@@ -1,6 +1,7 @@
 //! A path from a root to a node, reference by reference, with the words that prove it.
 
 use super::{
+    doubts::Doubts,
     graph::{Graph, NodeId, RootWord, cost_of},
     head::{Head, Steps},
     links::Links,
@@ -47,6 +48,28 @@ pub(super) struct Witness {
     pub(super) head: Option<Head>,
     /// This many nodes are left out after step [`ENDS`].
     pub(super) left_out: usize,
+}
+
+/// The place of a path where memory is no longer as the search found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The reference of a root to this node.
+    Root(NodeId),
+    /// A reference of this node.
+    Holder(NodeId),
+    /// Unknown.
+    Somewhere,
+}
+
+impl Broken {
+    /// Makes the next search prefer other ways.
+    pub(super) fn doubt(self, graph: &Graph<'_>, doubts: &mut Doubts) {
+        match self {
+            Self::Root(node) => doubts.add_root_of(graph.address(node)),
+            Self::Holder(node) => doubts.add_holder(graph.address(node)),
+            Self::Somewhere => {}
+        }
+    }
 }
 
 /// A node and the reference to it.
@@ -174,17 +197,21 @@ impl<'a> Witnesses<'a> {
         }
     }
 
-    /// The path to one of the nodes, with each reference looked up again; `None` if one is gone.
-    pub(super) fn witness(&self, node: NodeId) -> Option<Witness> {
-        let path = self.paths.get(&node)?;
-        let first = *path.nodes.first()?;
+    /// The path to one of the nodes, with each reference looked up again.
+    ///
+    /// # Errors
+    /// One is gone.
+    pub(super) fn witness(&self, node: NodeId) -> Result<Witness, Broken> {
+        let path = self.paths.get(&node).ok_or(Broken::Somewhere)?;
+        let first = *path.nodes.first().ok_or(Broken::Somewhere)?;
+        let of_root = Broken::Root(first);
         let mut head = None;
         let (origin, link) = match path.root {
             RootWord::Python => {
                 let (root, link) = match self.python_roots.get(&self.graph.address(first)) {
                     Some(known) => (known.root, known.link.clone()),
                     None => {
-                        let (root, link, found) = self.head_in_frame(path)?;
+                        let (root, link, found) = self.head_in_frame(path).ok_or(of_root)?;
                         head = Some(found);
                         (root, link)
                     }
@@ -192,19 +219,19 @@ impl<'a> Witnesses<'a> {
                 (Origin::Python(root), link)
             }
             RootWord::Native(address, kind) => {
-                let value = self.memory.word(address)?;
+                let value = self.memory.word(address).ok_or(of_root)?;
                 let link = self.graph.native_link(address, value, first);
                 let link = match link {
                     Some(link) => link,
                     None => {
-                        head = Some(self.head(address, path, 0)?);
+                        head = Some(self.head(address, path, 0).ok_or(of_root)?);
                         Link::default()
                     }
                 };
                 (Origin::Native(address, kind), link)
             }
             RootWord::Register(register) => (Origin::Register(register), Link::default()),
-            RootWord::Younger => return None,
+            RootWord::Younger => return Err(Broken::Somewhere),
             RootWord::Garbage => (Origin::Garbage, Link::default()),
         };
         let mut steps = vec![self.step(first, link)];
@@ -212,11 +239,12 @@ impl<'a> Witnesses<'a> {
             let link = match holder.map(|holder| (holder, self.links.get(holder, node))) {
                 Some((_, Some(link))) => link.clone(),
                 Some((holder, None)) if head.is_none() => {
-                    let (found, link) = self.head_in(holder, path, index + 1)?;
+                    let found = self.head_in(holder, path, index + 1);
+                    let (found, link) = found.ok_or(Broken::Holder(holder))?;
                     head = Some(found);
                     link
                 }
-                Some((_, None)) => return None,
+                Some((holder, None)) => return Err(Broken::Holder(holder)),
                 // As the nodes before, which are objects and dicts by turns, or all alike.
                 None => Link {
                     label: steps[steps.len() - 2].link.label,
@@ -225,7 +253,7 @@ impl<'a> Witnesses<'a> {
             };
             steps.push(self.step(node, link));
         }
-        Some(Witness {
+        Ok(Witness {
             origin,
             steps,
             head,
@@ -328,8 +356,8 @@ fn without_pointer(mut link: Link) -> Option<(u64, Link)> {
 /// The result of reading witnesses again.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// For each, whether all of it still holds.
-    pub(super) holds: Vec<bool>,
+    /// For each, where it no longer holds, if anywhere.
+    pub(super) broken: Vec<Option<Broken>>,
     /// The longest stop of the process.
     pub(super) longest_stop: Duration,
 }
@@ -461,22 +489,31 @@ fn verify_at_once(
         heads,
     }) = seen
     else {
-        let none_holds = witnesses.iter().map(|_| false);
-        verified.holds.extend(none_holds);
+        let none_holds = witnesses.iter().map(|_| Some(Broken::Somewhere));
+        verified.broken.extend(none_holds);
         return Ok(());
     };
     let mut values = values.into_iter();
     for witness in witnesses {
-        let mut holds = witness.origin.is_alive(&threads, mappings);
+        let mut broken = None;
+        if !witness.origin.is_alive(&threads, mappings) {
+            broken = Some(witness.broken_at(0));
+        }
+        for (index, step) in witness.steps.iter().enumerate() {
+            for check in &step.link.checks {
+                let value = values.next().flatten();
+                if !value.is_some_and(|value| check.holds(value)) {
+                    broken.get_or_insert_with(|| witness.broken_at(index));
+                }
+            }
+        }
         if let Some(head) = witness.head {
             let number = known.iter().position(|known| *known == head);
-            holds &= number.and_then(|number| heads.get(number)) == Some(&true);
+            if number.and_then(|number| heads.get(number)) != Some(&true) {
+                broken.get_or_insert(Broken::Somewhere);
+            }
         }
-        for check in witness.checks() {
-            let value = values.next().flatten();
-            holds &= value.is_some_and(|value| check.holds(value));
-        }
-        verified.holds.push(holds);
+        verified.broken.push(broken);
     }
     Ok(())
 }
@@ -505,6 +542,18 @@ impl Origin {
 }
 
 impl Witness {
+    /// The holder that step `index` no longer has.
+    fn broken_at(&self, index: usize) -> Broken {
+        match (
+            index.checked_sub(1).map(|before| &self.steps[before]),
+            self.steps.first(),
+        ) {
+            (Some(holder), _) => Broken::Holder(holder.node),
+            (None, Some(first)) => Broken::Root(first.node),
+            (None, None) => Broken::Somewhere,
+        }
+    }
+
     /// All words that must still be as they were.
     fn checks(&self) -> impl Iterator<Item = &Check> {
         self.steps.iter().flat_map(|step| &step.link.checks)

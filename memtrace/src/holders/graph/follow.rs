@@ -24,6 +24,10 @@ impl Graph<'_> {
         if let Some(met) = &mut self.met {
             met.begin(node);
         }
+        let cost = match self.doubts.has_holder(self.address(node)) {
+            true => cost::with(cost, cost::DOUBTED),
+            false => cost,
+        };
         let Some(object) = self.object(node) else {
             return self.follow_block(node, cost, memory);
         };
