@@ -9,6 +9,7 @@ mod younger;
 pub(super) use unreached::Unreached;
 
 use super::{
+    doubts::Doubts,
     memory::{Cached, Live, Memory},
     native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::Numbers,
@@ -74,11 +75,13 @@ pub(super) struct Graph<'a> {
     holders: Vec<u32>,
     costs: Vec<u32>,
     roots: Vec<RootWord>,
-    /// Blocks of the interpreter's own state.
+    /// Blocks of the interpreter's own state, and of malloc's: they lead to freed memory.
     states: Vec<NodeId>,
     /// Blocks of devices.
     of_devices: FastMap<NodeId, ()>,
     queue: BTreeMap<u32, Vec<NodeId>>,
+    /// Of earlier searches.
+    doubts: &'a Doubts,
     /// If it is wanted.
     met: Option<Met>,
 }
@@ -88,6 +91,7 @@ impl<'a> Graph<'a> {
         python: Option<&'a Python>,
         native: &'a Native,
         pools: &'a [Range<u64>],
+        doubts: &'a Doubts,
     ) -> Self {
         let blocks = &native.blocks;
         let len = blocks.len();
@@ -105,6 +109,7 @@ impl<'a> Graph<'a> {
             states: Vec::new(),
             of_devices: FastMap::default(),
             queue: BTreeMap::new(),
+            doubts,
             met: None,
         }
     }
@@ -138,10 +143,12 @@ impl<'a> Graph<'a> {
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
     pub(super) fn search(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
+        let caches = self.native.caches(memory).into_iter();
+        self.states = caches.map(|block| block as NodeId).collect();
         if let Some(python) = self.python {
             let states = python.states(memory).into_iter();
             let blocks = states.filter_map(|state| self.blocks.containing(state));
-            self.states = blocks.map(|block| block as NodeId).collect();
+            self.states.extend(blocks.map(|block| block as NodeId));
             self.reach_from_python(python, memory);
         }
         self.reach_from_native(memory);
@@ -182,8 +189,11 @@ impl<'a> Graph<'a> {
 
     fn reach_from_python(&mut self, python: &Python, memory: &Cached<Live>) {
         python.roots(memory.now(), &mut |root, reference| {
+            let is_doubted = !matches!(root, Root::Module(_));
+            let is_doubted = is_doubted && self.doubts.has_root_of(reference.target);
+            let doubt = if is_doubted { cost::DOUBTED } else { 0 };
             let reference = Reference {
-                cost: reference.cost + cost_of(root),
+                cost: reference.cost + cost_of(root) + doubt,
                 ..*reference
             };
             self.reach_from(RootWord::Python, &reference, memory);
@@ -262,22 +272,27 @@ impl<'a> Graph<'a> {
         (object & LEAF != 0 && self.met.is_none()).then_some(object & !LEAF)
     }
 
-    fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &dyn Memory) {
+    fn reach_from(&mut self, root: RootWord, reference: &Reference<'_>, memory: &Cached<Live>) {
         let Some(target) = self.target(reference, memory) else {
             return;
         };
         if let Some(met) = &mut self.met {
             met.add_root(target, matches!(root, RootWord::Unreached(_)));
         }
-        if reference.cost < self.costs[target as usize] {
+        let interior = match root {
+            RootWord::Native(..) | RootWord::Register(_) => self.interior(target, reference.target),
+            RootWord::Python | RootWord::Younger | RootWord::Unreached(_) => 0,
+        };
+        let cost = cost::with(reference.cost, interior);
+        if cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;
             self.roots.push(root);
-            self.offer(target, holder, reference.cost);
+            self.offer(target, holder, cost);
         }
     }
 
     /// The object or the block that a reference is to, known from now on.
-    fn target(&mut self, reference: &Reference<'_>, memory: &dyn Memory) -> Option<NodeId> {
+    fn target(&mut self, reference: &Reference<'_>, memory: &Cached<Live>) -> Option<NodeId> {
         if let Some(known) = self.known(reference) {
             return Some(known);
         }
@@ -287,11 +302,16 @@ impl<'a> Graph<'a> {
             Label::Word(_) => self.may_have_object(address),
             _ => true,
         };
-        if may_be_object
-            && let Some(python) = self.python
-            && let Some(object) = python.object(memory, address)
-        {
-            return self.add_object(address, object.is_leaf());
+        if may_be_object && let Some(python) = self.python {
+            let object = python.object(memory, address).or_else(|| {
+                // Its memory was read before it was there.
+                let is_typed = !matches!(reference.label, Label::Word(_));
+                is_typed.then(|| memory.forget_at(address));
+                python.object(memory, address).filter(|_| is_typed)
+            });
+            if let Some(object) = object {
+                return self.add_object(address, object.is_leaf());
+            }
         }
         let block = self.blocks.containing(address)?;
         // The collector links the words before its objects with each other: nothing is kept by that.

@@ -174,6 +174,16 @@ impl<M: Memory> Cached<M> {
         self.lines.borrow_mut().fill(Line::default());
     }
 
+    /// Drops what was read around an address.
+    pub(super) fn forget_at(&self, address: u64) {
+        let start = address & !(LINE - 1);
+        let mut lines = self.lines.borrow_mut();
+        let line = &mut lines[mix(start) as usize % LINES];
+        if line.tag == start + 1 {
+            line.tag = 0;
+        }
+    }
+
     /// Reads a line again. One at the edge of a mapping is not cached, so its words are read one by one.
     fn fill(&self, line: &mut Line, start: u64) {
         if line.bytes.is_empty() {
@@ -252,6 +262,8 @@ mod tests {
         bytes[LINE as usize] = 2;
         assert_eq!(memory.now().byte(inside), Some(2));
         assert_eq!(memory.byte(inside), Some(1));
+        memory.forget_at(inside + 8);
+        assert_eq!(memory.byte(inside), Some(2));
         assert_eq!(memory.word(8), None);
         // From one line to the next.
         let end = (inside | (LINE - 1)) - 3;

@@ -5,6 +5,7 @@
 mod absent;
 mod calls;
 mod dominators;
+mod doubts;
 mod error;
 #[cfg(test)]
 mod fuzz;

@@ -97,6 +97,12 @@ pub(super) mod cost {
     pub(in super::super) const KNOWN_BLOCK: u32 = 5;
     /// A word of any other live block.
     pub(in super::super) const BLOCK: u32 = 20;
+    /// What a word costs more that leads into a block, not to its start: most pointers do not, but what is left over
+    /// in memory may be any number.
+    pub(in super::super) const INTERIOR: u32 = 100;
+    /// What a reference costs more from a holder that had changed when an earlier search read it again. Less than a
+    /// word on a stack: another path with names is better, and words are not.
+    pub(in super::super) const DOUBTED: u32 = 90;
     /// A word on a stack or in a register.
     pub(in super::super) const STACK: u32 = 100;
     /// A word of a Python object that its type does not describe.
@@ -109,6 +115,14 @@ pub(super) mod cost {
     pub(in super::super) const UNREACHED: u32 = 1 << 30;
     /// From one reason for being unreached to the next: more than any path, too.
     pub(in super::super) const UNREACHED_STEP: u32 = 1 << 27;
+
+    /// The cost of a path of this cost and one more reference. A list of millions stays reachable.
+    pub(in super::super) fn with(path: u32, reference: u32) -> u32 {
+        match path.saturating_add(reference) {
+            sum if path < UNREACHED && reference < UNREACHED => sum.min(UNREACHED - 1),
+            sum => sum,
+        }
+    }
 }
 
 /// See the module.
@@ -153,5 +167,24 @@ impl Default for Link {
     /// A reference about which nothing is known.
     fn default() -> Self {
         Self::at(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_from_a_root_costs_as_much_as_one_that_is_unreachable() {
+        assert_eq!(cost::with(20, cost::BLOCK), 40);
+        assert_eq!(
+            cost::with(cost::UNREACHED - 5, cost::BLOCK),
+            cost::UNREACHED - 1
+        );
+        assert_eq!(
+            cost::with(cost::UNREACHED, cost::BLOCK),
+            cost::UNREACHED + 20
+        );
+        assert_eq!(cost::with(u32::MAX, cost::BLOCK), u32::MAX);
     }
 }

@@ -75,7 +75,7 @@ impl Scene<'_> {
         let witnesses = Witnesses::new(self.graph, &known, self.cached.now().clone());
         let found = nodes.iter().enumerate().filter_map(|(index, &node)| {
             let witness = (node != garbage).then(|| witnesses.witness(node))?;
-            Some((index, witness?))
+            Some((index, witness.ok()?))
         });
         let found: Vec<(usize, Witness)> = found.collect();
         let (lengths, growth) = self.lengths(&found);

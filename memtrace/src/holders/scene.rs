@@ -1,6 +1,7 @@
 //! A search once everything that is reachable is known: the questions that can be put to it.
 
 use super::{
+    doubts::Doubts,
     error::Error,
     graph::{BEFORE_OBJECT, Graph, NodeId},
     memory::{Cached, Live},
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     hash::FastMap,
-    ledger::SiteKey,
+    ledger::{Extent, SiteKey},
     process::maps::Mapping,
     recording::{Path, Way, WayKind},
 };
@@ -27,6 +28,9 @@ use std::{
 
 /// Readings of a path before it is given up.
 const TRIES: usize = 3;
+
+/// If more than this share of the blocks that are reached have no path that holds, another search may find some.
+const MOST_UNPROVEN: f64 = 0.2;
 
 /// Between two readings of the lengths of containers.
 const GROWTH_TIME: Duration = Duration::from_secs(1);
@@ -53,8 +57,12 @@ pub(super) struct Scene<'a> {
     pub(super) redact: bool,
     pub(super) why_no_python: Option<String>,
     pub(super) longest_stop: Duration,
-    /// Blocks are reachable, but no path to any of them could be verified.
+    /// Whether no other search follows this one.
+    pub(super) is_last: bool,
+    /// Blocks are reachable, but no path to any of them could be verified; or not to many, and another search follows.
     pub(super) lacks_paths: bool,
+    /// What another search should know.
+    pub(super) doubts: Doubts,
 }
 
 impl Scene<'_> {
@@ -64,6 +72,11 @@ impl Scene<'_> {
         let objects = self.graph.objects();
         let of_type = objects.filter(|&object| python.is_of_type(self.cached, object, name));
         Ok(of_type.collect())
+    }
+
+    /// A sample of the objects in these arenas, about evenly by bytes: what takes the most room is found most often.
+    pub(super) fn objects_in(&self, arenas: &[Extent], most: usize) -> Vec<u64> {
+        sample(self.graph.objects(), arenas, most)
     }
 
     /// Between two readings of lengths.
@@ -103,8 +116,9 @@ impl Scene<'_> {
         grown.sort_unstable_by(|a, b| b.cmp(a));
         Ok(grown
             .into_iter()
-            .take(GROWING)
             .map(|(_, object)| object)
+            .filter(|&object| !python.is_weak(self.cached.now(), object))
+            .take(GROWING)
             .collect())
     }
 
@@ -148,6 +162,7 @@ impl Scene<'_> {
             })
             .collect();
         let mut found: Vec<(usize, Witness)> = Vec::new();
+        let all = targets.len();
         let mut rest = targets;
         for _ in 0..TRIES {
             let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
@@ -156,21 +171,27 @@ impl Scene<'_> {
             let mut failed = Vec::new();
             for (group, node) in rest {
                 match witnesses.witness(node) {
-                    Some(witness) => {
+                    Ok(witness) => {
                         owners.push((group, node));
                         tried.push(witness);
                     }
-                    None => failed.push((group, node)),
+                    Err(broken) => {
+                        broken.doubt(self.graph, &mut self.doubts);
+                        failed.push((group, node));
+                    }
                 }
             }
             let verified = witness::verify(self.subject, &tried, self.mappings)
                 .map_err(|error| Error::Stop(error.to_string()))?;
             self.longest_stop = self.longest_stop.max(verified.longest_stop);
-            let outcome = owners.into_iter().zip(tried).zip(verified.holds);
-            for (((group, node), witness), holds) in outcome {
-                match holds {
-                    true => found.push((group, witness)),
-                    false => failed.push((group, node)),
+            let outcome = owners.into_iter().zip(tried).zip(verified.broken);
+            for (((group, node), witness), broken) in outcome {
+                match broken {
+                    None => found.push((group, witness)),
+                    Some(broken) => {
+                        broken.doubt(self.graph, &mut self.doubts);
+                        failed.push((group, node));
+                    }
                 }
             }
             rest = failed;
@@ -179,6 +200,12 @@ impl Scene<'_> {
             }
         }
         self.lacks_paths = found.is_empty() && !rest.is_empty();
+        let is_poor = rest.len() as f64 > MOST_UNPROVEN * all as f64;
+        if is_poor && !self.is_last {
+            self.lacks_paths = true;
+            let unknown = groups.iter().map(|group| (group.len() as u32, Vec::new()));
+            return Ok(unknown.collect());
+        }
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {
@@ -286,5 +313,54 @@ impl Scene<'_> {
             && blocks
                 .containing(address)
                 .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))
+    }
+}
+
+/// Of the objects that are in these arenas, those next to each of about `most` places that are equally far apart.
+fn sample(objects: impl Iterator<Item = u64>, arenas: &[Extent], most: usize) -> Vec<u64> {
+    let mut arenas: Vec<Extent> = arenas.to_vec();
+    arenas.sort_unstable();
+    let is_inside = |object: &u64| {
+        let after = arenas.partition_point(|&(start, _)| start <= *object);
+        let arena = after.checked_sub(1).and_then(|index| arenas.get(index));
+        arena.is_some_and(|&(start, size)| object - start < size)
+    };
+    let mut inside: Vec<u64> = objects.filter(is_inside).collect();
+    inside.sort_unstable();
+    let size: u64 = arenas.iter().map(|&(_, size)| size).sum();
+    let step = (size / most as u64).max(1);
+    let mut sampled = Vec::new();
+    for (start, size) in arenas {
+        for place in (start..start + size).step_by(step as usize) {
+            let next = inside.partition_point(|&object| object < place);
+            sampled.extend(inside.get(next).filter(|&&object| object < place + step));
+        }
+    }
+    sampled.dedup();
+    sampled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_arenas_are_sampled_by_the_room_that_they_take() {
+        let arenas = [(0x20_0000, 0x10_0000), (0x80_0000, 0x10_0000)];
+        // Small ones in a quarter of the first arena, large ones in all of the second, some elsewhere.
+        let small = (0x20_0000..0x24_0000).step_by(32);
+        let large = (0x80_0000..0x90_0000).step_by(512);
+        let others = (0x30_0000..0x31_0000).step_by(64);
+        let all = small.chain(large).chain(others);
+        let sampled = sample(all, &arenas, 64);
+        let of_first = sampled.iter().filter(|&&at| at < 0x30_0000).count();
+        assert_eq!((of_first, sampled.len()), (8, 40));
+        assert!(
+            sampled
+                .iter()
+                .all(|at| !(0x30_0000..0x80_0000).contains(at))
+        );
+        assert!(sample(std::iter::empty(), &arenas, 64).is_empty());
+        assert!(sample([0x20_0000].into_iter(), &[], 64).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
+    doubts::Doubts,
     error::Error,
     graph::Graph,
     memory::{Cached, Live},
@@ -29,9 +30,19 @@ use std::{
 /// Blocks or objects of one kind that are examined.
 pub(crate) const SAMPLE: usize = 64;
 
+/// Objects in arenas whose holders say what fills the arenas.
+const LEAST_OBJECTS: usize = 8;
+
 /// Searches of a running process before it counts that nothing but a cycle keeps something: torn memory
 /// can hide a path.
 const SEARCHES: usize = 3;
+
+/// Searches of a running process before it counts that no path to some of the blocks holds: each prefers other ways than
+/// the ones before...
+const SEARCHES_FOR_PATHS: usize = 6;
+
+/// ...if they take no longer than this altogether.
+const LONG: Duration = Duration::from_secs(10);
 
 /// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
@@ -84,13 +95,16 @@ pub(crate) fn of_sites(
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
-                // An arena has objects of all kinds: take the containers that grow.
-                Layer::Python => {
-                    if growing.is_none() {
-                        growing = Some(scene.growing().unwrap_or_default());
+                // An arena has objects of all kinds. If too few in these are reached, take the container that grows most.
+                Layer::Python => match scene.objects_in(&wanted.addresses, SAMPLE) {
+                    objects if objects.len() >= LEAST_OBJECTS => objects,
+                    _ => {
+                        if growing.is_none() {
+                            growing = Some(scene.growing().unwrap_or_default());
+                        }
+                        growing.iter().flatten().take(1).copied().collect()
                     }
-                    growing.iter().flatten().take(1).copied().collect()
-                }
+                },
                 _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
             });
         }
@@ -225,9 +239,17 @@ fn with_graph<T>(
     let begin = Instant::now();
     let mut longest_stop = Duration::ZERO;
     let mut searches = 0;
+    let mut doubts = Doubts::default();
     loop {
         searches += 1;
-        let found = search_once(subject, &known, retained, &needs_unreached, &look);
+        let is_running = subject.running().is_some();
+        let is_last = searches >= SEARCHES_FOR_PATHS || begin.elapsed() > LONG || !is_running;
+        let how = How {
+            retained,
+            doubts: &doubts,
+            is_last,
+        };
+        let found = search_once(subject, &known, &how, &needs_unreached, &look);
         // Also an error may come from the change.
         if subject.is_replaced() {
             return Err(Error::Replaced(subject.pid()));
@@ -238,11 +260,13 @@ fn with_graph<T>(
         if has_failed && process::has_ended(subject.pid()) {
             return Err(Error::Ended(subject.pid()));
         }
-        let (mut found, lacks_paths) = found?;
+        let (mut found, again) = found?;
         longest_stop = longest_stop.max(found.longest_stop);
-        let is_doubtful = lacks_paths || is_doubtful(&found.holders);
-        let is_torn = found.as_of == AsOf::Running && is_doubtful;
-        if !is_torn || searches >= SEARCHES {
+        let is_doubtful = is_doubtful(&found.holders);
+        let is_torn = is_doubtful && found.as_of == AsOf::Running && searches < SEARCHES;
+        if let Some(others) = again.filter(|_| !is_last) {
+            doubts.add(others);
+        } else if !is_torn {
             found.longest_stop = longest_stop;
             found.took = begin.elapsed();
             return Ok(found);
@@ -250,14 +274,23 @@ fn with_graph<T>(
     }
 }
 
-/// Also returns [`Scene::lacks_paths`].
+/// How to search.
+struct How<'a> {
+    /// Also for the bytes that each node alone keeps.
+    retained: bool,
+    /// Of the searches before.
+    doubts: &'a Doubts,
+    is_last: bool,
+}
+
+/// Also returns what another search should know, if it may find more paths.
 fn search_once<T>(
     subject: &Subject,
     known: &Known<'_>,
-    retained: bool,
+    how: &How<'_>,
     needs_unreached: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
-) -> Result<(Found<T>, bool), Error> {
+) -> Result<(Found<T>, Option<Doubts>), Error> {
     let begin = Instant::now();
     let pid = subject.pid();
     let mappings = maps::read(pid)?;
@@ -285,9 +318,9 @@ fn search_once<T>(
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
-    let mut graph = Graph::new(python.as_ref(), &native, &pools);
+    let mut graph = Graph::new(python.as_ref(), &native, &pools, how.doubts);
     graph.set_devices(of_devices().map(|(start, _)| start));
-    if retained {
+    if how.retained {
         graph.keep_references();
     }
     graph.search(&cached, known.is_over);
@@ -305,7 +338,7 @@ fn search_once<T>(
     if (known.is_over)() {
         return Err(Error::Over);
     }
-    let retained = match retained {
+    let retained = match how.retained {
         true => Some(retainers::retained(&mut graph, &cached)?),
         false => None,
     };
@@ -320,7 +353,9 @@ fn search_once<T>(
         redact: known.redact,
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
+        is_last: how.is_last,
         lacks_paths: false,
+        doubts: Doubts::default(),
     };
     let holders = look(&mut scene)?;
     // Names and lengths are read last. A process that has ended has none.
@@ -338,5 +373,5 @@ fn search_once<T>(
         took: begin.elapsed(),
         notes,
     };
-    Ok((found, scene.lacks_paths))
+    Ok((found, scene.lacks_paths.then_some(scene.doubts)))
 }

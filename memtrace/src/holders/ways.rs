@@ -1,6 +1,8 @@
 //! The ways in which sampled blocks are held: paths of the same shape are one way, and the growing
 //! container is where they diverge.
 
+mod container;
+
 use super::{
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
@@ -14,7 +16,7 @@ use crate::{
     ledger::SiteKey,
     recording::{Collector, Path, Step, StepKind, Way, WayKind},
 };
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, cmp::Reverse, collections::HashMap};
 
 /// A node is common to paths of one shape if this share of them goes through it.
 const COMMON: f64 = 0.8;
@@ -124,7 +126,7 @@ pub(super) fn ways(
             held: naming.held(why, &paths),
         })
         .collect();
-    ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
+    ways.sort_by_key(|way| Reverse(way.blocks));
     ways
 }
 
@@ -174,8 +176,8 @@ impl Naming<'_> {
             }
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
-            if index == witness::ENDS {
-                step.step.repeated += witness.left_out as u64;
+            if (index..index + taken).contains(&witness::ENDS) {
+                step.step.repeated += (witness.left_out / taken) as u64;
             }
             named.push(step);
             rest = &rest[taken..];
@@ -384,9 +386,14 @@ impl Naming<'_> {
 
     /// The first of the paths of one shape, with the differing parts left open. There is one.
     fn path(&self, paths: &[Vec<Named>]) -> Path {
-        let first = &paths[0];
-        let common = common(paths);
-        let container = container(first, common);
+        // The longest shows how many nodes a list has at least.
+        let nodes = |path: &&Vec<Named>| path.iter().map(|named| named.step.repeated).sum::<u64>();
+        let first = paths.iter().min_by_key(|path| Reverse(nodes(path)));
+        let first = first.unwrap_or(&paths[0]);
+        let shortest = paths.iter().min_by_key(nodes).map(Vec::as_slice);
+        let common = common(first, paths);
+        let container = container::of(first, common);
+        let chain = container::chain(first, common).filter(|it| container == Some(*it.start()));
         let mut steps: Vec<Step> = Vec::new();
         let mut at = None;
         let mut row = 1;
@@ -403,10 +410,11 @@ impl Naming<'_> {
                 false => 1,
             };
             // The container itself is shown, whatever is like it.
-            if row >= ALIKE
-                && container.is_none_or(|container| index > container)
-                && let Some(last) = steps.last_mut()
-            {
+            let is_merged = match chain.as_ref().filter(|chain| chain.contains(&index)) {
+                Some(chain) => index > chain.start() + 1,
+                None => row >= ALIKE && container.is_none_or(|container| index > container),
+            };
+            if is_merged && let Some(last) = steps.last_mut() {
                 last.repeated += step.repeated;
                 continue;
             }
@@ -418,7 +426,7 @@ impl Naming<'_> {
         Path {
             steps,
             container: at,
-            expression: expression(first),
+            expression: shortest.and_then(expression),
         }
     }
 }
@@ -440,9 +448,8 @@ fn local(step: &mut Named, holder: &Named) -> bool {
     true
 }
 
-/// The last step that nearly all paths go through.
-fn common(paths: &[Vec<Named>]) -> usize {
-    let first = &paths[0];
+/// The last step of `first` that nearly all paths go through.
+fn common(first: &[Named], paths: &[Vec<Named>]) -> usize {
     if paths.len() == 1 {
         return first.len() - 1;
     }
@@ -457,22 +464,9 @@ fn common(paths: &[Vec<Named>]) -> usize {
     first.iter().rposition(is_common).unwrap_or(0)
 }
 
-/// The container that grows: the one at which the paths diverge, or the first below it that grows.
-fn container(path: &[Named], common: usize) -> Option<usize> {
-    let grows = |named: &Named| named.step.growth_per_s.is_some_and(|growth| growth > 0.0);
-    let has_length = |named: &Named| named.step.length.is_some();
-    let growing = (common..path.len()).find(|&index| grows(&path[index]));
-    let known = growing.or_else(|| (0..=common).rev().find(|&index| has_length(&path[index])));
-    // A block has no known length: it is a container if the paths of several blocks diverge at it.
-    let parts = common + 1 < path.len() && path[common].step.kind == StepKind::Block;
-    // Nodes of a linked list are alike: the first one stands for it.
-    let is_first = |&index: &usize| index == 0 || !path[index].is_like(&path[index - 1]);
-    known.or_else(|| parts.then(|| (0..=common).rev().find(is_first))?)
-}
-
 /// The path as an expression, if every part of it is one.
 fn expression(path: &[Named]) -> Option<String> {
     path.iter()
-        .all(|named| named.is_expression)
+        .all(|named| named.is_expression && named.step.repeated == 1)
         .then(|| path.iter().map(|named| named.step.name.as_str()).collect())
 }

@@ -1,13 +1,14 @@
 //! A path from a root to a node, reference by reference, with the words that prove it.
 
 use super::{
+    doubts::Doubts,
     graph::{Graph, NodeId, RootWord, Unreached, cost_of},
-    head::Head,
+    head::{Head, Steps},
     links::Links,
     memory::{Live, Memory},
     native::{Block, RegisterRoot, RootKind, Stop, StopError, Stopped, Threads, Urgent},
     python::Root,
-    reference::{Check, Link},
+    reference::{Check, Label, Link, Reference},
     subject::Subject,
 };
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     process::maps::{self, Mapping},
 };
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{HashMap, HashSet},
     thread,
     time::Duration,
@@ -49,6 +50,28 @@ pub(super) struct Witness {
     pub(super) left_out: usize,
 }
 
+/// The place of a path where memory is no longer as the search found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The reference of a root to this node.
+    Root(NodeId),
+    /// A reference of this node.
+    Holder(NodeId),
+    /// Unknown.
+    Somewhere,
+}
+
+impl Broken {
+    /// Makes the next search prefer other ways.
+    pub(super) fn doubt(self, graph: &Graph<'_>, doubts: &mut Doubts) {
+        match self {
+            Self::Root(node) => doubts.add_root_of(graph.address(node)),
+            Self::Holder(node) => doubts.add_holder(graph.address(node)),
+            Self::Somewhere => {}
+        }
+    }
+}
+
 /// A node and the reference to it.
 #[derive(Clone, Debug)]
 pub(super) struct WitnessStep {
@@ -56,8 +79,8 @@ pub(super) struct WitnessStep {
     pub(super) link: Link,
 }
 
-/// Words of a block among which the head of a list is sought.
-const MOST_WORDS: u64 = 64;
+/// Words of a block, or references of an object, among which the head of a list is sought.
+const MOST_WORDS: usize = 64;
 
 /// Attempts to stop the process.
 const STOPS: u32 = 50;
@@ -81,6 +104,8 @@ pub(super) struct Witnesses<'a> {
     links: Links,
     /// The interpreter's cheapest root for each object that a path begins with.
     python_roots: HashMap<u64, PythonRoot>,
+    /// The variables of frames, and to what they refer: heads of lists may be among them.
+    variables: OnceCell<Vec<(Root, Link, u64)>>,
     /// Followed once, because many blocks of a long list are sought. By the word and the first two nodes.
     heads: RefCell<HashMap<(u64, NodeId, NodeId), Option<Head>>>,
 }
@@ -104,7 +129,8 @@ impl Nodes {
         {
             nodes.pop();
         }
-        let left_out = nodes.len().saturating_sub(2 * ENDS);
+        // Objects and the dicts of their attributes take turns.
+        let left_out = nodes.len().saturating_sub(2 * ENDS) & !1;
         if left_out > 0 {
             nodes.drain(ENDS..ENDS + left_out);
         }
@@ -166,34 +192,48 @@ impl<'a> Witnesses<'a> {
             memory,
             paths,
             python_roots,
+            variables: OnceCell::new(),
             heads: RefCell::default(),
         }
     }
 
-    /// The path to one of the nodes, with each reference looked up again; `None` if one is gone.
-    pub(super) fn witness(&self, node: NodeId) -> Option<Witness> {
-        let path = self.paths.get(&node)?;
-        let first = *path.nodes.first()?;
+    /// The path to one of the nodes, with each reference looked up again.
+    ///
+    /// # Errors
+    /// One is gone.
+    pub(super) fn witness(&self, node: NodeId) -> Result<Witness, Broken> {
+        let path = self.paths.get(&node).ok_or(Broken::Somewhere)?;
+        let first = *path.nodes.first().ok_or(Broken::Somewhere)?;
+        let of_root = Broken::Root(first);
         let mut head = None;
         let (origin, link) = match path.root {
             RootWord::Python => {
-                let known = self.python_roots.get(&self.graph.address(first))?;
-                (Origin::Python(known.root), known.link.clone())
+                let (root, link) = match self.python_roots.get(&self.graph.address(first)) {
+                    Some(known) => (known.root, known.link.clone()),
+                    None => {
+                        let (root, link, found) = self.head_in_frame(path).ok_or(of_root)?;
+                        head = Some(found);
+                        (root, link)
+                    }
+                };
+                (Origin::Python(root), link)
             }
             RootWord::Native(address, kind) => {
-                let value = self.memory.word(address)?;
+                let value = self.memory.word(address).ok_or(of_root)?;
                 let link = self.graph.native_link(address, value, first);
                 let link = match link {
                     Some(link) => link,
                     None => {
-                        head = Some(self.head(address, path, 0)?);
+                        head = Some(self.head(address, path, 0).ok_or(of_root)?);
                         Link::default()
                     }
                 };
                 (Origin::Native(address, kind), link)
             }
             RootWord::Register(register) => (Origin::Register(register), Link::default()),
-            RootWord::Younger | RootWord::Unreached(Unreached::Unclear) => return None,
+            RootWord::Younger | RootWord::Unreached(Unreached::Unclear) => {
+                return Err(Broken::Somewhere);
+            }
             RootWord::Unreached(why) => (Origin::Unreached(why), self.counted(first, why)),
         };
         let mut steps = vec![self.step(first, link)];
@@ -201,16 +241,21 @@ impl<'a> Witnesses<'a> {
             let link = match holder.map(|holder| (holder, self.links.get(holder, node))) {
                 Some((_, Some(link))) => link.clone(),
                 Some((holder, None)) if head.is_none() => {
-                    let (found, offset) = self.head_in(holder, path, index + 1)?;
+                    let found = self.head_in(holder, path, index + 1);
+                    let (found, link) = found.ok_or(Broken::Holder(holder))?;
                     head = Some(found);
-                    Link::at(offset)
+                    link
                 }
-                Some((_, None)) => return None,
-                None => Link::default(),
+                Some((holder, None)) => return Err(Broken::Holder(holder)),
+                // As the nodes before, which are objects and dicts by turns, or all alike.
+                None => Link {
+                    label: steps[steps.len() - 2].link.label,
+                    checks: Vec::new(),
+                },
             };
             steps.push(self.step(node, link));
         }
-        Some(Witness {
+        Ok(Witness {
             origin,
             steps,
             head,
@@ -236,23 +281,77 @@ impl<'a> Witnesses<'a> {
 
     /// The word at `address` as the head of a list that leads to the path's node at `index`, and on.
     fn head(&self, address: u64, path: &Nodes, index: usize) -> Option<Head> {
-        let (block, next) = (*path.nodes.get(index)?, path.after(index)?);
+        let (node, next) = (*path.nodes.get(index)?, path.after(index)?);
         let mut heads = self.heads.borrow_mut();
-        *heads.entry((address, block, next)).or_insert_with(|| {
-            let link = self.links.get(block, next)?;
-            let (block, next) = (self.graph.address(block), self.graph.address(next));
-            Head::new(address, block, next, link)?.advanced(&self.memory)
+        *heads.entry((address, node, next)).or_insert_with(|| {
+            let link = self.links.get(node, next)?;
+            let steps = self.list_steps(node, next, link)?;
+            let steps = match link.label {
+                // The next node is an attribute.
+                Label::Namespace => {
+                    let after = path.after(index + 1)?;
+                    let link = self.links.get(next, after)?;
+                    steps.then(&self.list_steps(next, after, link)?)?
+                }
+                _ => steps,
+            };
+            Head::new(address, self.graph.address(node), steps).advanced(&self.memory)
         })
     }
 
-    /// The same of a word of `holder`, and its offset.
-    fn head_in(&self, holder: NodeId, path: &Nodes, index: usize) -> Option<(Head, u64)> {
-        if self.graph.object(holder).is_some() {
-            return None;
+    fn list_steps(&self, node: NodeId, next: NodeId, link: &Link) -> Option<Steps> {
+        Steps::of(self.graph.address(node), self.graph.address(next), link)
+    }
+
+    /// The same of a word of `holder`, and the reference to the list without that word.
+    fn head_in(&self, holder: NodeId, path: &Nodes, index: usize) -> Option<(Head, Link)> {
+        if self.graph.object(holder).is_none() {
+            let Block { start, size } = self.graph.blocks.block(holder as usize);
+            let offsets = (0..size).step_by(8).take(MOST_WORDS);
+            let mut heads = offsets.map(|offset| (start + offset, Link::at(offset)));
+            return heads.find_map(|(at, link)| Some((self.head(at, path, index)?, link)));
         }
-        let Block { start, size } = self.graph.blocks.block(holder as usize);
-        let mut offsets = (0..size.min(MOST_WORDS * 8)).step_by(8);
-        offsets.find_map(|offset| Some((self.head(start + offset, path, index)?, offset)))
+        let mut links = Vec::new();
+        let of_type = self.type_at(self.graph.address(*path.nodes.get(index)?));
+        self.graph
+            .references(holder, &self.memory, &mut |reference| {
+                if links.len() < MOST_WORDS && self.type_at(reference.target) == of_type {
+                    links.push(Link::of(reference));
+                }
+            });
+        links.into_iter().find_map(|link| {
+            let (at, link) = without_pointer(link)?;
+            Some((self.head(at, path, index)?, link))
+        })
+    }
+
+    /// The same of a variable of a frame.
+    fn head_in_frame(&self, path: &Nodes) -> Option<(Root, Link, Head)> {
+        let of_type = self.type_at(self.graph.address(*path.nodes.first()?));
+        let all = self.variables.get_or_init(|| self.frame_variables());
+        let alike = all.iter().filter(|(_, _, at)| self.type_at(*at) == of_type);
+        alike.take(MOST_WORDS).find_map(|(root, link, _)| {
+            let (at, link) = without_pointer(link.clone())?;
+            Some((*root, link, self.head(at, path, 0)?))
+        })
+    }
+
+    fn frame_variables(&self) -> Vec<(Root, Link, u64)> {
+        let mut all = Vec::new();
+        let mut add = |root, reference: &Reference<'_>| {
+            if matches!(root, Root::Frame { .. }) {
+                all.push((root, Link::of(reference), reference.target));
+            }
+        };
+        if let Some(python) = self.graph.python {
+            python.roots(&self.memory, &mut add);
+        }
+        all
+    }
+
+    /// The address of the type of an object.
+    fn type_at(&self, object: u64) -> Option<u64> {
+        self.memory.word(object.checked_add(8)?)
     }
 
     /// Also proves that the object is still of its type.
@@ -266,11 +365,17 @@ impl<'a> Witnesses<'a> {
     }
 }
 
+/// Where the word of a reference is that has its target, and the reference without it.
+fn without_pointer(mut link: Link) -> Option<(u64, Link)> {
+    let check = link.checks.pop()?;
+    Some((check.address, link))
+}
+
 /// The result of reading witnesses again.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// For each, whether all of it still holds.
-    pub(super) holds: Vec<bool>,
+    /// For each, where it no longer holds, if anywhere.
+    pub(super) broken: Vec<Option<Broken>>,
     /// The longest stop of the process.
     pub(super) longest_stop: Duration,
 }
@@ -402,22 +507,31 @@ fn verify_at_once(
         heads,
     }) = seen
     else {
-        let none_holds = witnesses.iter().map(|_| false);
-        verified.holds.extend(none_holds);
+        let none_holds = witnesses.iter().map(|_| Some(Broken::Somewhere));
+        verified.broken.extend(none_holds);
         return Ok(());
     };
     let mut values = values.into_iter();
     for witness in witnesses {
-        let mut holds = witness.origin.is_alive(&threads, mappings);
+        let mut broken = None;
+        if !witness.origin.is_alive(&threads, mappings) {
+            broken = Some(witness.broken_at(0));
+        }
+        for (index, step) in witness.steps.iter().enumerate() {
+            for check in &step.link.checks {
+                let value = values.next().flatten();
+                if !value.is_some_and(|value| check.holds(value)) {
+                    broken.get_or_insert_with(|| witness.broken_at(index));
+                }
+            }
+        }
         if let Some(head) = witness.head {
             let number = known.iter().position(|known| *known == head);
-            holds &= number.and_then(|number| heads.get(number)) == Some(&true);
+            if number.and_then(|number| heads.get(number)) != Some(&true) {
+                broken.get_or_insert(Broken::Somewhere);
+            }
         }
-        for check in witness.checks() {
-            let value = values.next().flatten();
-            holds &= value.is_some_and(|value| check.holds(value));
-        }
-        verified.holds.push(holds);
+        verified.broken.push(broken);
     }
     Ok(())
 }
@@ -446,6 +560,18 @@ impl Origin {
 }
 
 impl Witness {
+    /// The holder that step `index` no longer has.
+    fn broken_at(&self, index: usize) -> Broken {
+        match (
+            index.checked_sub(1).map(|before| &self.steps[before]),
+            self.steps.first(),
+        ) {
+            (Some(holder), _) => Broken::Holder(holder.node),
+            (None, Some(first)) => Broken::Root(first.node),
+            (None, None) => Broken::Somewhere,
+        }
+    }
+
     /// All words that must still be as they were.
     fn checks(&self) -> impl Iterator<Item = &Check> {
         self.steps.iter().flat_map(|step| &step.link.checks)

@@ -157,6 +157,9 @@ pub(crate) struct Path {
     pub(crate) expression: Option<String>,
 }
 
+/// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
+pub(crate) const LEAST_CHAIN: u64 = 8;
+
 impl Path {
     /// One step alone.
     pub(crate) fn of(step: Step) -> Self {
@@ -165,6 +168,27 @@ impl Path {
             container: None,
             expression: None,
         }
+    }
+
+    /// Whether it consists of words alone of which nothing but their values says that they are pointers.
+    pub(crate) fn is_of_words(&self) -> bool {
+        let is_word = |step: &Step| step.kind == StepKind::Block && step.type_name.is_none();
+        self.steps.iter().skip(1).all(is_word)
+    }
+
+    /// The nodes of a linked list: the place of the first one, and their number. With a container, of the list of which
+    /// it is the first node.
+    pub(crate) fn chain(&self) -> Option<(usize, u64)> {
+        let places = match self.container {
+            Some(container) => container..container + 1,
+            None => 1..self.steps.len(),
+        };
+        places.into_iter().find_map(|place| {
+            let (first, others) = (self.steps.get(place)?, self.steps.get(place + 1)?);
+            let is_alike = first.kind == others.kind && first.type_name == others.type_name;
+            let nodes = first.repeated + others.repeated;
+            (is_alike && nodes >= LEAST_CHAIN && first.length.is_none()).then_some((place, nodes))
+        })
     }
 }
 

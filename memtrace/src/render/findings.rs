@@ -250,10 +250,9 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         line.allocates
             .map_or("code without a stack".into(), subject)
     };
-    // A container that was not seen in memory is a guess.
-    let keeps = match line.keeper.map(|kept| &kept.how) {
-        Some(How::Container(_)) => "probably keeps",
-        _ => "keeps",
+    let keeps = match line.keeper.is_some_and(Keeper::is_likely) {
+        true => "probably keeps",
+        false => "keeps",
     };
     let is_unnamed = keeper.is_none();
     let (name, does) = match keeper {

@@ -17,6 +17,9 @@ use crate::{
 /// Share by which a container's growth may differ from its site's and still match it.
 const LIKE: f64 = 0.25;
 
+/// Of a path that is likely: what is left over in memory looks like a pointer, too.
+const BY_WORDS: &str = "words there lead to them";
+
 const LEFT_OUT: &str = "…";
 
 /// Ways that are listed.
@@ -32,7 +35,10 @@ pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
     let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));
     match &of.how {
         How::Container(container) => format!("probably kept by a {container}{filled}"),
-        How::Path { path, .. } => format!("kept by {}{filled}", keeper(path)),
+        How::Path { path, .. } => {
+            let probably = if of.is_likely() { "probably " } else { "" };
+            format!("{probably}kept by {}{filled}", keeper(path))
+        }
         How::Cycle { collector, .. } => cycle(*collector),
         How::Surplus { path, .. } => surplus(path),
         How::Hidden { path, .. } => hidden(path),
@@ -106,6 +112,7 @@ pub(crate) fn kept_by_in(of: &Keeper, columns: usize) -> String {
 pub(crate) fn kept_by(of: &Keeper) -> String {
     match &of.how {
         How::Container(container) => format!("probably a {container}"),
+        How::Path { path, .. } if of.is_likely() => format!("probably {}", keeper(path)),
         How::Path { path, .. } => keeper(path),
         How::Cycle { collector, .. } => format!("only a cycle: {}", freed(*collector)),
         How::Surplus { .. } | How::Hidden { .. } => {
@@ -127,20 +134,38 @@ pub(super) fn name_of(of: &Keeper) -> Option<String> {
 
 /// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
 pub(super) fn keeper(path: &Path) -> String {
-    let figures = container(path).map(|step| figures(step, None));
-    match figures.filter(|figures| !figures.is_empty()) {
-        Some(figures) => format!("{} ({figures})", place(path)),
+    let container = container(path).filter(|_| path.chain().is_none());
+    let figures = container.map(|step| figures(step, None));
+    let known = figures.filter(|figures| !figures.is_empty());
+    match known.or_else(|| path.is_of_words().then(|| BY_WORDS.to_owned())) {
+        Some(known) => format!("{} ({known})", place(path)),
         None => place(path),
     }
 }
 
-/// `__main__.service.history`: the container, or the root and the last step that has a name.
+/// `__main__.service.history`: the container, or the root and the last step that has a name; `a chain of 275 Node from
+/// __main__.s.head` of a linked list.
 fn place(path: &Path) -> String {
+    if let Some((first, nodes)) = path.chain() {
+        let of_type = path.steps[first].type_name.as_deref();
+        let of_type = of_type.filter(|name| !name.is_empty()).unwrap_or("blocks");
+        let from = place_of(path, Some(first));
+        return format!(
+            "a chain of {} {} from {from}",
+            grouped(nodes),
+            clean(of_type)
+        );
+    }
     if let (Some(expression), None) = (&path.expression, path.container) {
         return clean(expression);
     }
-    let named: Vec<&Step> = match path.container {
-        Some(container) => path.steps.iter().take(container + 1).collect(),
+    place_of(path, path.container)
+}
+
+/// The place of a step, or else of the last one that has a name.
+fn place_of(path: &Path, step: Option<usize>) -> String {
+    let named: Vec<&Step> = match step {
+        Some(step) => path.steps.iter().take(step + 1).collect(),
         None => path.steps.iter().collect(),
     };
     let is_attribute = |step: &&Step| step.name.starts_with(['.', '[', ':']);
@@ -151,7 +176,7 @@ fn place(path: &Path) -> String {
         true => root.kind.name().to_owned(),
         false => clean(&root.name),
     };
-    if path.container.is_some() && others.iter().all(is_attribute) {
+    if step.is_some() && others.iter().all(is_attribute) {
         let names: String = others.iter().map(|step| &*step.name).collect();
         return match (root.kind, names.strip_prefix(": ")) {
             (StepKind::Frame, Some(local)) => format!("{} in {name}", clean(local)),

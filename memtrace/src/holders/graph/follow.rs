@@ -24,6 +24,10 @@ impl Graph<'_> {
         if let Some(met) = &mut self.met {
             met.begin(node);
         }
+        let cost = match self.doubts.has_holder(self.address(node)) {
+            true => cost::with(cost, cost::DOUBTED),
+            false => cost,
+        };
         let Some(object) = self.object(node) else {
             return self.follow_block(node, cost, memory);
         };
@@ -44,7 +48,7 @@ impl Graph<'_> {
                 }
                 return;
             };
-            let cost = cost.saturating_add(self.price(reference, target, memory));
+            let cost = cost::with(cost, self.price(reference, target, memory));
             match reference.label {
                 // Its holder knows its contents.
                 Label::Buffer => drop(self.reach(target, node, cost)),
@@ -130,6 +134,14 @@ impl Graph<'_> {
         piece.map_or(0, |piece| piece.size)
     }
 
+    /// What a word costs more that leads into `target`, and not to its start.
+    pub(super) fn interior(&self, target: NodeId, value: u64) -> u32 {
+        match self.address(target) == value {
+            true => 0,
+            false => cost::INTERIOR,
+        }
+    }
+
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
         if self.states.contains(&node) {
             return;
@@ -145,11 +157,12 @@ impl Graph<'_> {
             .types
             .type_of(memory, &self.native.modules, block.start);
         let has_data = of_type.as_deref() == Some(WITH_DATA);
-        let cost = cost.saturating_add(cost_in(of_type.is_some()));
+        let price = cost_in(of_type.is_some());
         self.scan(range, memory, &mut |graph, _, value| {
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
                 return;
             };
+            let cost = cost::with(cost, price + graph.interior(target, value));
             if has_data && graph.object(target).is_none() {
                 graph.reach(target, node, cost);
             } else {

@@ -23,7 +23,7 @@ use crate::{
 use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
-use glibc::find as find_in_glibc;
+use glibc::{find as find_in_glibc, may_be_cache};
 pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
@@ -76,6 +76,21 @@ impl Native {
             roots,
             note,
         })
+    }
+
+    /// The blocks, by number, in which glibc's malloc keeps a list of what each thread has freed. A variable of the
+    /// library leads there.
+    pub(in crate::holders) fn caches(&self, memory: &(impl Memory + ?Sized)) -> Vec<usize> {
+        let is_libc = |name: &str| name.starts_with("libc.so") || name.starts_with("libc-2");
+        let variables = self.roots.thread_local(&self.modules, is_libc);
+        let words = variables.flat_map(|range| range.step_by(8));
+        let blocks = words.filter_map(|at| {
+            let value = memory.word(at)?;
+            let number = self.blocks.containing(value)?;
+            let Block { start, size } = self.blocks.block(number);
+            (start == value && may_be_cache(size)).then_some(number)
+        });
+        blocks.collect()
     }
 
     /// Blocks of glibc's malloc that were allocated since, at unknown addresses.

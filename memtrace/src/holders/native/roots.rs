@@ -148,6 +148,19 @@ impl Roots {
         })
     }
 
+    /// The thread-local variables of the files with these names.
+    pub(super) fn thread_local<'a>(
+        &'a self,
+        modules: &'a Modules,
+        is_wanted: impl Fn(&str) -> bool + 'a,
+    ) -> impl Iterator<Item = Range<u64>> + 'a {
+        let storage = self.threads.iter().flat_map(|thread| &thread.storage);
+        storage.filter_map(move |storage| {
+            let module = modules.containing(storage.file?)?;
+            is_wanted(&module.name).then(|| storage.range.clone())
+        })
+    }
+
     /// The registers of all threads, as they were when this was made.
     pub(in crate::holders) fn registers(&self) -> impl Iterator<Item = RegisterRoot> + '_ {
         self.threads.iter().flat_map(|thread| {

@@ -150,6 +150,27 @@ impl Python {
         }
     }
 
+    /// Whether a container has weak references for elements: it keeps nothing.
+    pub(in super::super) fn is_weak(&self, memory: &dyn Memory, container: u64) -> bool {
+        /// Of a dict, some of these are keys.
+        const LOOKED_AT: usize = 8;
+        const WEAK: [&str; 4] = ["weakref", "ReferenceType", "KeyedRef", "WeakMethod"];
+        let (mut seen, mut weak) = (0, 0);
+        self.references(memory, container, &mut |reference| {
+            let is_element = matches!(
+                reference.label,
+                Label::Item(_) | Label::Value(_) | Label::Key | Label::Element
+            );
+            if is_element && seen < LOOKED_AT {
+                seen += 1;
+                let is_weak = |name: &&str| self.is_of_type(memory, reference.target, name);
+                weak += usize::from(WEAK.iter().any(|name| is_weak(&name)));
+            }
+        });
+        // Either the keys or the values.
+        weak > 0 && 2 * weak >= seen
+    }
+
     /// Bytes of an object by its type, without the objects it refers to and the text of a `str`.
     pub(in super::super) fn size(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
         let ty = self.types.of(memory, address)?;

@@ -48,6 +48,51 @@ fn a_path_without_a_container_has_its_root_and_its_last_name() {
 }
 
 #[test]
+fn a_linked_list_is_a_chain_from_its_head() {
+    let mut path = history(None);
+    path.steps.truncate(3);
+    path.steps[2] = step(StepKind::Object, ".head", "Node");
+    let mut link = step(StepKind::Object, ".link", "Node");
+    link.repeated = 1199;
+    path.steps.push(link);
+    path.steps
+        .push(step(StepKind::Object, ".payload", "bytearray"));
+    assert_eq!(
+        sentence(&kept(path.clone()), None),
+        "kept by a chain of 1,200 Node from __main__.service.head"
+    );
+    // Of blocks of no known type, and a few that are no chain.
+    for step in &mut path.steps[2..4] {
+        (step.kind, step.type_name) = (StepKind::Block, None);
+    }
+    path.container = None;
+    assert_eq!(
+        place(&path),
+        "a chain of 1,200 blocks from __main__ … .service"
+    );
+    path.steps[3].repeated = 3;
+    assert!(!place(&path).contains("chain"));
+}
+
+/// Nothing says that its words are pointers.
+#[test]
+fn a_path_of_words_alone_is_likely() {
+    let mut path = tree();
+    path.steps[0].name = "min: todo".into();
+    path.steps[1].type_name = None;
+    let of = kept(path);
+    assert_eq!(
+        sentence(&of, None),
+        "probably kept by min: todo (words there lead to them)"
+    );
+    assert_eq!(
+        kept_by(&of),
+        "probably min: todo (words there lead to them)"
+    );
+    assert!(!sentence(&kept(tree()), None).contains("probably"));
+}
+
+#[test]
 fn slow_growth_has_a_decimal() {
     let mut list = history(None).steps[2].clone();
     for (growth, text) in [

@@ -14,8 +14,17 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    /// Whether it is likely, not certain: a guess, or words that may be left over in memory.
+    pub(crate) fn is_likely(&self) -> bool {
+        match &self.how {
+            How::Container(_) => true,
+            How::Path { path, .. } => path.is_of_words(),
+            _ => false,
+        }
+    }
+
     /// The container that was seen.
-    pub(super) fn container(&self) -> Option<&Step> {
+    pub(in super::super) fn container(&self) -> Option<&Step> {
         match &self.how {
             How::Path { path, .. } => container(path),
             _ => None,
@@ -27,9 +36,10 @@ impl Keeper {
         self.container().is_some_and(is_growing)
     }
 
-    /// Whether a container was seen, and the line that fills it is unknown.
+    /// Whether a container was seen, and the line that fills it is unknown. A linked list has no memory of its own.
     pub(super) fn lacks_line(&self) -> bool {
-        self.container().is_some() && self.line.is_none()
+        let is_list = matches!(&self.how, How::Path { path, .. } if path.chain().is_some());
+        self.container().is_some() && self.line.is_none() && !is_list
     }
 }
 

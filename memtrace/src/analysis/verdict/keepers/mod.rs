@@ -47,7 +47,7 @@ impl Keepers<'_> {
                 Some((keeper, buffer)) => {
                     let buffer = buffer.filter(|_| leaks(verdict.class));
                     buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
-                    advise(verdict, &keeper.how);
+                    advise(verdict, &keeper);
                     verdict.keeper = Some(keeper);
                 }
                 None if key.layer != Layer::Vm && !self.holders.contains_key(&key) => {
@@ -103,15 +103,17 @@ fn leaks(class: Class) -> bool {
 }
 
 /// Replaces the advice to find the keeper with advice on this keeper.
-fn advise(verdict: &mut Verdict, how: &How) {
-    let advice = match how {
+fn advise(verdict: &mut Verdict, keeper: &Keeper) {
+    let advice = match &keeper.how {
+        // Words that may be left over are to be looked at first.
+        How::Path { .. } if keeper.is_likely() => return,
         How::Container(_) | How::Path { .. } => Advice::LimitContainer,
         How::Cycle { .. } => Advice::BreakCycle,
         How::Surplus { .. } => Advice::GiveReferenceBack,
         How::Hidden { .. } => Advice::BreakHiddenCycle,
         How::Nothing { .. } => Advice::FreeInTime,
     };
-    let is_proven = !matches!(how, How::Container(_));
+    let is_proven = !keeper.is_likely();
     for next in &mut verdict.next {
         *next = next.with_keeper(advice, is_proven);
     }

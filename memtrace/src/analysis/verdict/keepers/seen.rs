@@ -71,6 +71,11 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
             let filled = container(&path);
             let line = filled.and_then(|step| line_of(step, stacks)).cloned();
             let buffer = filled.and_then(|step| step.buffer);
+            if let Some(container) = path.container {
+                let step = &mut path.steps[container];
+                let of_type = step.type_name.take();
+                step.type_name = of_type.or_else(|| type_of(step, stacks).map(str::to_owned));
+            }
             let how = How::Path { path, share };
             return Some((Keeper { how, line }, buffer));
         }
@@ -139,6 +144,13 @@ fn line_of<'a>(container: &Step, stacks: &'a Stacks) -> Option<&'a Frame> {
         None if container.kind == StepKind::Object && is_named => None,
         None => filling_line(buffer, stacks),
     }
+}
+
+/// The type of container that a block is the memory of, by the code that allocated it.
+fn type_of(container: &Step, stacks: &Stacks) -> Option<&'static str> {
+    let stack = stacks.get(container.buffer?.stack);
+    let (known, _) = containers::filled(stack.of_caller())?;
+    (container.kind == StepKind::Block).then_some(known.name)
 }
 
 /// Whether memory for this type of container cannot be that of a Python object: both are built in, and differ.

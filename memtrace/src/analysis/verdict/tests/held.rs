@@ -143,6 +143,37 @@ fn a_path_without_a_container_has_no_line() {
     assert!(matches!(kept.how, How::Path { .. }));
 }
 
+/// A path of words alone, to a block whose own memory is of the site `buffer`.
+fn of_words(buffer: u32) -> WayKind {
+    let mut path = tree();
+    path.steps[1].type_name = None;
+    path.steps[1].buffer = Some(heap_site(buffer));
+    path.container = Some(1);
+    WayKind::Path(path)
+}
+
+#[test]
+fn words_that_may_be_left_over_are_to_be_looked_at_first() {
+    let found = kept(vec![(64, of_words(3))]);
+    let verdict = found
+        .verdicts
+        .iter()
+        .find(|it| it.scope == Scope::Site(heap_site(1)));
+    let verdict = verdict.unwrap();
+    assert!(verdict.keeper.as_ref().unwrap().is_likely());
+    assert!(verdict.next.contains(&Advice::FindKeeper));
+    assert!(!verdict.next.contains(&Advice::LimitContainer));
+}
+
+#[test]
+fn a_block_is_the_container_that_the_code_of_its_site_fills() {
+    let found = kept(vec![(64, of_words(2))]);
+    let kept = kept_by(&found).unwrap();
+    assert!(!kept.is_likely());
+    let of_type = kept.container().and_then(|step| step.type_name.as_deref());
+    assert_eq!(of_type, Some("std::vector"));
+}
+
 /// The head of a list of the blocks themselves.
 #[test]
 fn a_link_is_not_a_container() {

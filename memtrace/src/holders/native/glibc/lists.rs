@@ -52,11 +52,12 @@ const CACHES: [Cache; 3] = [
 ];
 
 /// Whether a block may be a thread's cache.
-pub(super) fn may_be_cache(size: u64) -> bool {
+pub(in crate::holders) fn may_be_cache(size: u64) -> bool {
     CACHES.iter().any(|cache| cache.size == size)
 }
 
-/// The blocks in a thread's cache. `None`: the block is not such a cache, or it is empty.
+/// The blocks in a thread's cache. `None`: the block is not such a cache, or it is empty. While the process runs, a list
+/// may make no sense: it is left out.
 pub(super) fn cache(
     memory: &(impl Memory + ?Sized),
     regions: &[Range<u64>],
@@ -69,6 +70,7 @@ pub(super) fn cache(
     }
     let (heads, _) = bytes.as_chunks::<8>();
     let mut freed = Vec::new();
+    let (mut lists, mut others) = (0, 0);
     for (index, head) in (0..).zip(heads) {
         let head = u64::from_le_bytes(*head);
         if head == 0 {
@@ -84,11 +86,16 @@ pub(super) fn cache(
                 .and_then(|chunk| size_of_freed(memory, regions, chunk))
                 .is_some_and(is_right)
         };
-        // One list that makes no sense, and the block is the program's.
-        is_member(head).then_some(())?;
-        follow(memory, head, 0, is_member, &mut freed);
+        match is_member(head) {
+            true => {
+                lists += 1;
+                follow(memory, head, 0, is_member, &mut freed);
+            }
+            false => others += 1,
+        }
     }
-    (!freed.is_empty()).then_some(freed)
+    // A block of the program's has other things in most of these words.
+    (lists > others).then_some(freed)
 }
 
 /// The blocks in the fast bins of an arena.

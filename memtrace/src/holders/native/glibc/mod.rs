@@ -10,11 +10,14 @@ mod lists;
 mod tests;
 mod walk;
 
-pub(in crate::holders) use self::chunk::{has_its_size, is_allocated};
 use self::{
     arena::Layout,
     chunk::{FLAGS, HEADER, IS_MMAPPED, PAGE},
     walk::Region,
+};
+pub(in crate::holders) use self::{
+    chunk::{has_its_size, is_allocated},
+    lists::may_be_cache,
 };
 use super::super::memory::Memory;
 use super::{

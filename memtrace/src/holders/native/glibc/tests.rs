@@ -133,6 +133,8 @@ fn cache(size: u64, lists: u64, is_mixed: bool) -> Option<Vec<u64>> {
     link(block(3), 0);
     memory.put(block(0) + lists, block(1));
     memory.put(block(0) + lists + 8, block(3));
+    // A list of another size, as of a moment before.
+    memory.put(block(0) + lists + 16, block(4));
     let regions = [region.whole];
     let start = block(0);
     let found = lists::cache(&memory, &regions, Block { start, size })?;

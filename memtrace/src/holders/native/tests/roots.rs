@@ -1,6 +1,7 @@
 //! Where references begin in a real process.
 
 use super::*;
+use crate::holders::memory::Memory as _;
 
 /// Descriptions of all places that hold a pointer to the start of a block.
 fn holders(target: &Target, roots: &Roots, address: u64) -> Vec<String> {
@@ -115,4 +116,33 @@ fn freed_memory_is_not_a_root() {
             assert!(!(range.start..range.end).contains(&address), "{range:x?}");
         }
     }
+}
+
+#[test]
+fn the_lists_of_freed_memory_of_a_thread_are_known() {
+    let target = Target::start(&[]);
+    // The first chunk of the heap.
+    let heap = maps::heap(&target.mappings).unwrap();
+    let size = (target.memory.word(heap.start + 8).unwrap() & !0xf) - 8;
+    let start = heap.start + 16;
+    let mut builder = Builder::default();
+    builder.add(Block { start, size }, Origin::Recorded);
+    let blocks = builder.finish();
+    let pid = target.program.pid();
+    let native = Native {
+        roots: Roots::new(
+            pid,
+            &Threads::Running(pid),
+            &target.memory,
+            &target.mappings,
+            &target.modules,
+            &blocks,
+            &[],
+        ),
+        modules: Modules::new(pid, &target.mappings),
+        types: Types::new(),
+        blocks,
+        note: None,
+    };
+    assert_eq!(native.caches(&target.memory), [0]);
 }
