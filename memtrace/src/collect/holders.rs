@@ -12,7 +12,7 @@ use super::{
 use crate::{
     holders::{self, Known, Reading},
     progress::Progress,
-    recording::{Found, Way, WayKind},
+    recording::{Found, Way},
 };
 
 /// Shown while a search takes long.
@@ -70,7 +70,7 @@ impl Looked {
         self.searched += 1;
         for of in &found.holders {
             // Elements of an array are a way each, but all that is lost is one.
-            let is_held = |way: &Way| way.held != WayKind::Nothing;
+            let is_held = |way: &Way| !way.held.is_lost();
             match of.ways.iter().any(is_held) {
                 true => self.found += 1,
                 false => self.lost += usize::from(!of.ways.is_empty()),

@@ -12,6 +12,7 @@ mod fuzz;
 mod graph;
 mod head;
 mod links;
+mod lost;
 mod memory;
 mod native;
 mod numbers;

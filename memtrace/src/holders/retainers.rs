@@ -116,6 +116,6 @@ impl Scene<'_> {
             false => StepKind::Block,
         };
         let name = format!("{:#x}", self.graph.address(node));
-        WayKind::Path(Path::of(Step::new(kind, name)))
+        WayKind::Path(Path::of(vec![Step::new(kind, name)]))
     }
 }

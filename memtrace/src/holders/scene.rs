@@ -4,6 +4,7 @@ use super::{
     doubts::Doubts,
     error::Error,
     graph::{BEFORE_OBJECT, Graph, NodeId},
+    lost::{Lost, LostBlocks},
     memory::{Cached, Live},
     native::{self, Block, Native},
     pools::Piece,
@@ -17,7 +18,7 @@ use crate::{
     hash::FastMap,
     ledger::{Extent, SiteKey},
     process::maps::Mapping,
-    recording::{Path, Way, WayKind},
+    recording::{Path, Step, Way, WayKind},
 };
 use std::{
     cell::RefCell,
@@ -280,10 +281,27 @@ impl Scene<'_> {
     /// references that nobody gave back.
     fn lost_ways(&self, addresses: &[u64]) -> Vec<Way> {
         let mut ways: Vec<Way> = Vec::new();
+        let naming = self.naming();
+        let lost = LostBlocks::new(self.graph, self.cached.now());
         for &address in addresses.iter().filter(|&&at| self.is_lost(at)) {
-            let held = match self.object_at(address) {
-                Some(object) => WayKind::Surplus(Path::of(self.naming().object(object))),
-                None => WayKind::Nothing,
+            let block = self.graph.blocks.containing(address);
+            let held = match (self.object_at(address), block) {
+                (Some(object), _) => WayKind::Surplus(Path::of(vec![naming.object(object)])),
+                (None, Some(block)) => match lost.how(block as NodeId) {
+                    Lost::Alone => WayKind::Nothing,
+                    Lost::With(first) => WayKind::LostWith(Path::of(vec![naming.block(first)])),
+                    Lost::Cycle(blocks) => {
+                        let mut steps: Vec<Step> =
+                            blocks.into_iter().map(|it| naming.block(it)).collect();
+                        // Wherever the search enters the circle, it is the same one.
+                        let by_type = |(_, step): &(usize, &Step)| step.type_name.clone();
+                        let first = steps.iter().enumerate().max_by_key(by_type);
+                        let first = first.map_or(0, |(place, _)| place);
+                        steps.rotate_left(first);
+                        WayKind::LostCycle(Path::of(steps))
+                    }
+                },
+                (None, None) => WayKind::Nothing,
             };
             match ways.iter_mut().find(|way| way.held == held) {
                 Some(way) => way.blocks += 1,

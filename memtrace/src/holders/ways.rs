@@ -185,7 +185,26 @@ impl Naming<'_> {
         named
     }
 
-    /// An object as the only step.
+    /// The class of the C++ object in a block, or the structure that the C++ library has there.
+    fn type_of_block(&self, node: NodeId) -> Option<String> {
+        let Native { types, modules, .. } = self.native;
+        let of_type = types.type_of(self.memory, modules, self.graph.address(node));
+        let structure = || {
+            let block = self.graph.blocks.block(node as usize);
+            native::node_of(self.memory, block).map(str::to_owned)
+        };
+        of_type.map(|name| name.to_string()).or_else(structure)
+    }
+
+    /// A block by its type alone.
+    pub(super) fn block(&self, node: NodeId) -> Step {
+        Step {
+            type_name: self.type_of_block(node),
+            ..Step::new(StepKind::Block, String::new())
+        }
+    }
+
+    /// An object by its type alone.
     pub(super) fn object(&self, object: u64) -> Step {
         let python = self.graph.python;
         Step {
@@ -273,19 +292,7 @@ impl Naming<'_> {
                 StepKind::Object,
                 python.and_then(|python| python.type_name(self.memory, object)),
             ),
-            None => {
-                let block = self.graph.address(node);
-                let of_type = self
-                    .native
-                    .types
-                    .type_of(self.memory, &self.native.modules, block);
-                let node = || {
-                    let block = self.graph.blocks.block(node as usize);
-                    native::node_of(self.memory, block).map(str::to_owned)
-                };
-                let of_type = of_type.map(|name| name.to_string());
-                (StepKind::Block, of_type.or_else(node))
-            }
+            None => (StepKind::Block, self.type_of_block(node)),
         };
         Named {
             general,

@@ -132,6 +132,10 @@ pub(crate) enum WayKind {
     Hidden(Path),
     /// By nothing that was found.
     Nothing,
+    /// By a block, the first step, to which nothing points.
+    LostWith(Path),
+    /// By blocks that point to each other in a circle, and to which nothing else points.
+    LostCycle(Path),
 }
 
 /// What CPython's collector does about a cycle.
@@ -161,10 +165,10 @@ pub(crate) struct Path {
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
 impl Path {
-    /// One step alone.
-    pub(crate) fn of(step: Step) -> Self {
+    /// Steps of which none is a container.
+    pub(crate) fn of(steps: Vec<Step>) -> Self {
         Self {
-            steps: vec![step],
+            steps,
             container: None,
             expression: None,
         }
@@ -289,13 +293,27 @@ impl WayKind {
             WayKind::Surplus(_) => "surplus-reference",
             WayKind::Hidden(_) => "hidden-reference",
             WayKind::Nothing => "nothing",
+            WayKind::LostWith(_) => "lost-with",
+            WayKind::LostCycle(_) => "lost-cycle",
         }
+    }
+
+    /// Whether no root leads to them, nor does anything that CPython's collector knows.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            WayKind::Nothing | WayKind::LostWith(_) | WayKind::LostCycle(_)
+        )
     }
 
     /// The steps to the blocks, if they are known.
     pub(crate) const fn path(&self) -> Option<&Path> {
         match self {
-            WayKind::Path(path) | WayKind::Surplus(path) | WayKind::Hidden(path) => Some(path),
+            WayKind::Path(path)
+            | WayKind::Surplus(path)
+            | WayKind::Hidden(path)
+            | WayKind::LostWith(path)
+            | WayKind::LostCycle(path) => Some(path),
             WayKind::Cycle(_) | WayKind::Nothing => None,
         }
     }
@@ -427,6 +445,8 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
             "surplus-reference" => WayKind::Surplus(path()?),
             "hidden-reference" => WayKind::Hidden(path()?),
             "nothing" => WayKind::Nothing,
+            "lost-with" => WayKind::LostWith(path()?),
+            "lost-cycle" => WayKind::LostCycle(path()?),
             _ => return Err(unexpected(2, "held")),
         };
         Ok(Way {

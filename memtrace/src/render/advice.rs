@@ -56,6 +56,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::FreeInTime => {
             "free these blocks before the last pointer to them is overwritten or goes out of scope"
         }
+        Advice::OwnOneWay => {
+            "let one of them own the other, and not the other way round: in C++, make one pointer a std::weak_ptr"
+        }
         Advice::LookAtMappings => {
             return format!(
                 "look at the sites below; count mappings with `wc -l /proc/{tgid}/maps`"

@@ -271,7 +271,8 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         None | Some(How::Path { .. }) if leaks && is_unnamed => " that stay",
         Some(How::Cycle { .. } | How::Hidden { .. }) => " that only cycles keep alive",
         Some(How::Surplus { .. }) => " that a leaked reference keeps alive",
-        Some(How::Nothing { .. }) => " that nothing points to",
+        Some(How::Nothing { .. } | How::LostWith { .. }) => " that nothing points to",
+        Some(How::LostCycle { .. }) => " that only a cycle keeps alive",
         _ if verdict.class == Class::MappingLeak => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
         _ => "",
@@ -313,9 +314,7 @@ fn kept(of: &Keeper) -> Vec<Item> {
             Item::new(KEPT_BY, kept_by(of)),
             Item::new("path", folded(path, COLUMNS - CONTENT)),
         ],
-        How::Surplus { .. } | How::Hidden { .. } | How::Cycle { .. } | How::Nothing { .. } => {
-            vec![Item::new(KEPT_BY, kept_by(of))]
-        }
+        _ => vec![Item::new(KEPT_BY, kept_by(of))],
     }
 }
 

@@ -43,7 +43,59 @@ pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
         How::Surplus { path, .. } => surplus(path),
         How::Hidden { path, .. } => hidden(path),
         How::Nothing { .. } => NOTHING.into(),
+        How::LostWith { path, .. } => lost_with(path),
+        How::LostCycle { path, .. } => lost_cycle(path),
     }
+}
+
+/// How blocks are lost with another one.
+fn lost_with(path: &Path) -> String {
+    format!("lost with {}, to which nothing points", first(path))
+}
+
+/// How lost blocks keep each other.
+fn lost_cycle(path: &Path) -> String {
+    let types = path
+        .steps
+        .iter()
+        .filter_map(|step| step.type_name.as_deref());
+    let mut shared = false;
+    let mut names: Vec<String> = Vec::new();
+    for name in types {
+        let owned = in_control_block(name);
+        shared |= owned.is_some();
+        let name = format!("`{}`", clean(owned.unwrap_or(name)));
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let by = if shared { " by std::shared_ptr" } else { "" };
+    match &names[..] {
+        [] => format!("only a cycle of lost blocks keeps it: they point to each other{by}"),
+        [one] => format!("only a cycle of lost blocks keeps it: {one} points back to itself{by}"),
+        all => format!(
+            "only a cycle of lost blocks keeps it: {} point to each other{by}",
+            all.join(" and ")
+        ),
+    }
+}
+
+/// The type that a control block of std::shared_ptr is for, in GCC's C++ library and in LLVM's.
+fn in_control_block(name: &str) -> Option<&str> {
+    const BLOCKS: [&str; 5] = [
+        "std::_Sp_counted_ptr_inplace<",
+        "std::_Sp_counted_ptr<",
+        "std::_Sp_counted_deleter<",
+        "std::__1::__shared_ptr_emplace<",
+        "std::__1::__shared_ptr_pointer<",
+    ];
+    let rest = BLOCKS.iter().find_map(|block| name.strip_prefix(block))?;
+    let mut depth = 0;
+    let end = rest.find(|character| {
+        depth += i32::from(character == '<') - i32::from(character == '>');
+        depth < 0 || depth == 0 && character == ','
+    });
+    Some(rest[..end?].trim_end_matches(['*', ' ']))
 }
 
 /// How a cycle keeps blocks.
@@ -96,6 +148,8 @@ pub(super) fn way(held: &WayKind, path: impl Fn(&Path) -> String) -> String {
         WayKind::Surplus(of) => from(surplus(of), of),
         WayKind::Hidden(of) => from(hidden(of), of),
         WayKind::Nothing => NOTHING.to_owned(),
+        WayKind::LostWith(of) => lost_with(of),
+        WayKind::LostCycle(of) => lost_cycle(of),
     }
 }
 
@@ -118,6 +172,8 @@ pub(crate) fn kept_by(of: &Keeper) -> String {
         How::Surplus { .. } | How::Hidden { .. } => {
             sentence(of, None).trim_start_matches("kept by ").to_owned()
         }
+        How::LostWith { .. } => format!("nothing: {}", sentence(of, None)),
+        How::LostCycle { .. } => sentence(of, None).replacen(" keeps it", "", 1),
         How::Nothing { .. } => "nothing: no pointer to these blocks was found".into(),
     }
 }
@@ -396,7 +452,10 @@ pub(super) fn kept_by_json(of: &Keeper, holders: Option<&Holders>, stacks: &Stac
             value["share"] = json!(share);
             value["verified"] = json!(true);
         }
-        How::Surplus { path, share } | How::Hidden { path, share } => {
+        How::Surplus { path, share }
+        | How::Hidden { path, share }
+        | How::LostWith { path, share }
+        | How::LostCycle { path, share } => {
             value["path"] = path_json(path, stacks);
             value["share"] = json!(share);
             value["verified"] = json!(true);

@@ -41,6 +41,7 @@ pub(crate) enum Advice {
     BreakHiddenCycle,
     GiveReferenceBack,
     FreeInTime,
+    OwnOneWay,
 
     /// Sites of mappings.
     LookAtMappings,

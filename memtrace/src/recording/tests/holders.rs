@@ -33,6 +33,8 @@ fn holders_read_back() {
             (3, WayKind::Cycle(Collector::Frozen)),
             (3, WayKind::Surplus(tree())),
             (3, WayKind::Hidden(tree())),
+            (3, WayKind::LostWith(tree())),
+            (3, WayKind::LostCycle(tree())),
             (2, WayKind::Nothing),
         ],
     );

@@ -107,7 +107,7 @@ fn kept(of: &Keeper) -> Value {
         How::Surplus { path, .. } | How::Hidden { path, .. } => {
             (sentence(of, None), Some(whole(path, None)))
         }
-        How::Cycle { .. } | How::Nothing { .. } => (sentence(of, None), None),
+        _ => (sentence(of, None), None),
     };
     json!({ "what": what, "path": path, "filled_by": of.line.as_ref().map(frame) })
 }

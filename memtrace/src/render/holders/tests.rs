@@ -260,3 +260,34 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     assert_eq!(value["ways"][0]["path"][2]["line"], 38);
     assert_eq!(value["ways"][1], json!({ "how": "cycle", "blocks": 4 }));
 }
+
+#[test]
+fn the_type_in_a_control_block_is_named() {
+    let of = |name| in_control_block(name);
+    let inplace = "std::_Sp_counted_ptr_inplace<Pair<int, A>, std::allocator<void>, (__gnu_cxx::_Lock_policy)2>";
+    assert_eq!(of(inplace), Some("Pair<int, A>"));
+    let pointer = "std::_Sp_counted_ptr<net::Session*, (__gnu_cxx::_Lock_policy)2>";
+    assert_eq!(of(pointer), Some("net::Session"));
+    assert_eq!(of("std::vector<int, A>"), None);
+    assert_eq!(of("std::_Sp_counted_ptr<"), None);
+}
+
+#[test]
+fn a_cycle_of_lost_blocks_names_their_types_once() {
+    let block = |name: Option<&str>| Step {
+        type_name: name.map(str::to_owned),
+        ..Step::new(StepKind::Block, String::new())
+    };
+    let control = |name: &str| format!("std::_Sp_counted_ptr_inplace<{name}, A, (L)2>");
+    let path = |names: &[Option<&str>]| Path::of(names.iter().map(|it| block(*it)).collect());
+    let (a, b) = (control("A"), control("B"));
+    let both = lost_cycle(&path(&[Some(&a), None, Some(&b), Some(&a)]));
+    assert!(
+        both.ends_with("`A` and `B` point to each other by std::shared_ptr"),
+        "{both}"
+    );
+    let one = lost_cycle(&path(&[Some("Node")]));
+    assert!(one.ends_with("`Node` points back to itself"), "{one}");
+    let none = lost_cycle(&path(&[None, None]));
+    assert!(none.ends_with("they point to each other"), "{none}");
+}

@@ -58,6 +58,10 @@ pub(crate) enum How {
     Hidden { path: Path, share: f64 },
     /// By nothing that was seen in memory.
     Nothing { share: f64 },
+    /// By a block, the first step, to which nothing points.
+    LostWith { path: Path, share: f64 },
+    /// By lost blocks that point to each other.
+    LostCycle { path: Path, share: f64 },
 }
 
 impl How {
@@ -70,6 +74,8 @@ impl How {
             How::Surplus { .. } => "surplus-reference",
             How::Hidden { .. } => "hidden-reference",
             How::Nothing { .. } => "nothing",
+            How::LostWith { .. } => "lost-with",
+            How::LostCycle { .. } => "lost-cycle",
         }
     }
 }

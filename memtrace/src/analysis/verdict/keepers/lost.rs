@@ -28,7 +28,9 @@ pub(in super::super) fn sites(
     let share_of = |key: &SiteKey| {
         let (keeper, _) = seen::keeper(holders.get(key)?, stacks)?;
         match keeper.how {
-            How::Nothing { share } => Some(share),
+            How::Nothing { share } | How::LostWith { share, .. } | How::LostCycle { share, .. } => {
+                Some(share)
+            }
             _ => None,
         }
     };

@@ -111,7 +111,8 @@ fn advise(verdict: &mut Verdict, keeper: &Keeper) {
         How::Cycle { .. } => Advice::BreakCycle,
         How::Surplus { .. } => Advice::GiveReferenceBack,
         How::Hidden { .. } => Advice::BreakHiddenCycle,
-        How::Nothing { .. } => Advice::FreeInTime,
+        How::Nothing { .. } | How::LostWith { .. } => Advice::FreeInTime,
+        How::LostCycle { .. } => Advice::OwnOneWay,
     };
     let is_proven = !keeper.is_likely();
     for next in &mut verdict.next {

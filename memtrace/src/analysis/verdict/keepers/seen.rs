@@ -92,6 +92,14 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
             share,
         },
         WayKind::Nothing => How::Nothing { share },
+        WayKind::LostWith(path) => How::LostWith {
+            path: path.clone(),
+            share,
+        },
+        WayKind::LostCycle(path) => How::LostCycle {
+            path: path.clone(),
+            share,
+        },
     };
     Some((Keeper { how, line: None }, None))
 }
