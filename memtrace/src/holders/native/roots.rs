@@ -3,6 +3,7 @@
 use super::super::memory::Memory;
 use super::super::reference::cost;
 use super::frames::Functions;
+use super::managed;
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
@@ -193,7 +194,7 @@ impl Roots {
         });
         of_thread
             .or_else(|| modules.describe(address))
-            .unwrap_or_else(|| self.describe_mapping(address))
+            .unwrap_or_else(|| self.describe_mapping(modules, address))
     }
 
     /// A programmer's name for a register; as [`Roots::describe`].
@@ -229,14 +230,17 @@ impl Roots {
         }
     }
 
-    fn describe_mapping(&self, address: u64) -> String {
+    fn describe_mapping(&self, modules: &Modules, address: u64) -> String {
         let Some(mapping) = maps::find(&self.mappings, address) else {
             return format!("memory at {address:#x}");
         };
         let size = units::size(mapping.len());
         match mapping.path.as_deref() {
             Some(path) => format!("mapping of {size} ({})", path.display()),
-            None => format!("anonymous mapping of {size}"),
+            None => match managed::of(modules) {
+                Some(managed) => managed.describe(&size),
+                None => format!("anonymous mapping of {size}"),
+            },
         }
     }
 }
