@@ -59,6 +59,8 @@ pub(in crate::holders) struct RegisterRoot {
 pub(in crate::holders) struct Roots {
     ranges: Vec<RootRange>,
     threads: Vec<Thread>,
+    /// Stacks of threads that have ended.
+    ended: Vec<Range<u64>>,
     mappings: Vec<Mapping>,
     functions: Functions,
 }
@@ -117,7 +119,7 @@ impl Roots {
             ranges.iter().map(|range| range.start..range.end).collect();
         taken.extend_from_slice(&known);
         taken.extend(threads.iter().filter_map(|thread| thread.below(mappings)));
-        taken.extend(ended);
+        taken.extend_from_slice(&ended);
         taken.sort_by_key(|range| range.start);
         let others = mappings.iter().filter(|mapping| is_pool(mapping));
         for mapping in others {
@@ -133,6 +135,7 @@ impl Roots {
         Self {
             ranges,
             threads,
+            ended,
             mappings: mappings.to_vec(),
             functions,
         }
@@ -147,6 +150,17 @@ impl Roots {
             let blocks = (range.kind == RootKind::Mapping).then_some(blocks);
             Parts::new(blocks, range.clone())
         })
+    }
+
+    /// Whether a stack is within a range: its thread, or the C library, keeps it.
+    pub(in crate::holders) fn has_stack(&self, range: &Range<u64>) -> bool {
+        let stacks = self
+            .threads
+            .iter()
+            .filter_map(|thread| thread.stack.as_ref());
+        stacks
+            .chain(&self.ended)
+            .any(|stack| stack.start < range.end && range.start < stack.end)
     }
 
     /// The thread-local variables of the files with these names.
