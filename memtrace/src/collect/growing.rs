@@ -140,7 +140,14 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         _ => FastMap::default(),
     };
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
-    growing.retain(|of| is_large(of, hole(of)) && (which == Which::Largest || grows(of)));
+    growing.retain(|of| {
+        let is_wanted = match which {
+            Which::Growing => grows(of),
+            // Address space need not be memory.
+            Which::Largest => of.site.layer != Layer::Vm,
+        };
+        is_wanted && is_large(of, hole(of))
+    });
     let mut by_blocks = growing.clone();
     let mut by_holes = growing.clone();
     growing.sort_by_key(|of| Reverse(of.bytes));

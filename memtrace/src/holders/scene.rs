@@ -54,6 +54,8 @@ pub(super) struct Scene<'a> {
     pub(super) native: &'a Native,
     pub(super) mappings: &'a [Mapping],
     pub(super) cached: &'a Cached<Live>,
+    /// Mappings that are sought.
+    pub(super) mapped: &'a [Extent],
     pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     pub(super) redact: bool,
     pub(super) why_no_python: Option<String>,
@@ -78,6 +80,14 @@ impl Scene<'_> {
     /// A sample of the objects in these arenas, about evenly by bytes: what takes the most room is found most often.
     pub(super) fn objects_in(&self, arenas: &[Extent], most: usize) -> Vec<u64> {
         sample(self.graph.objects(), arenas, most)
+    }
+
+    /// The mappings that are no stacks.
+    pub(super) fn of_no_stack(&self, mappings: &[Extent]) -> Vec<u64> {
+        let has_stack =
+            |&(start, size): &Extent| self.native.roots.has_stack(&(start..start + size));
+        let others = mappings.iter().filter(|extent| !has_stack(extent));
+        others.map(|&(start, _)| start).collect()
     }
 
     /// Between two readings of lengths.
@@ -327,10 +337,15 @@ impl Scene<'_> {
         }
         // Another allocator may have freed it since, unseen.
         let is_known = self.native.note.is_none();
-        is_known
-            && blocks
-                .containing(address)
-                .is_some_and(|number| native::is_allocated(memory, blocks.block(number)))
+        let is_allocated = |number: usize| {
+            let block = blocks.block(number);
+            match self.mapped.iter().any(|&(start, _)| start == block.start) {
+                // Those that were unmapped meanwhile are no blocks.
+                true => true,
+                false => is_known && native::is_allocated(memory, block),
+            }
+        };
+        blocks.containing(address).is_some_and(is_allocated)
     }
 }
 

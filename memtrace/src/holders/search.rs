@@ -105,6 +105,7 @@ pub(crate) fn of_sites(
                         growing.iter().flatten().take(1).copied().collect()
                     }
                 },
+                Layer::Vm => scene.of_no_stack(&wanted.addresses),
                 _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
             });
         }
@@ -137,7 +138,13 @@ pub(crate) fn of_sites(
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
         has_python || addresses.any(|at| graph.reached(at).is_none())
     };
-    with_graph(&subject, known, false, needs_unreached, search, is_doubtful)
+    let mapped = sites.iter().filter(|it| it.site.layer == Layer::Vm);
+    let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
+    let asked = Asked {
+        retained: false,
+        mapped: &mapped,
+    };
+    with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
 }
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
@@ -216,14 +223,20 @@ pub(crate) fn of_sought(
         };
         retained || !sought.iter().all(is_reached)
     };
-    with_graph(
-        subject,
-        known,
+    let asked = Asked {
         retained,
-        needs_unreached,
-        search,
-        is_doubtful,
-    )
+        mapped: &[],
+    };
+    with_graph(subject, known, asked, needs_unreached, search, is_doubtful)
+}
+
+/// The question.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    /// Also for the bytes that each node alone keeps.
+    retained: bool,
+    /// Mappings that are sought.
+    mapped: &'a [Extent],
 }
 
 /// Searches, and again while the answer is doubtful or lacks paths and the process runs. `needs_unreached`: whether the
@@ -231,7 +244,7 @@ pub(crate) fn of_sought(
 fn with_graph<T>(
     subject: &Subject,
     known: Known<'_>,
-    retained: bool,
+    asked: Asked<'_>,
     needs_unreached: impl Fn(&Graph<'_>) -> bool,
     look: impl Fn(&mut Scene<'_>) -> Result<T, Error>,
     is_doubtful: impl Fn(&T) -> bool,
@@ -245,7 +258,7 @@ fn with_graph<T>(
         let is_running = subject.running().is_some();
         let is_last = searches >= SEARCHES_FOR_PATHS || begin.elapsed() > LONG || !is_running;
         let how = How {
-            retained,
+            asked,
             doubts: &doubts,
             is_last,
         };
@@ -264,7 +277,7 @@ fn with_graph<T>(
         longest_stop = longest_stop.max(found.longest_stop);
         let is_doubtful = is_doubtful(&found.holders);
         let is_torn = is_doubtful && found.as_of == AsOf::Running && searches < SEARCHES;
-        if let Some(others) = again.filter(|_| !is_last) {
+        if let Some(others) = again.filter(|_| is_running && (!is_last || searches < SEARCHES)) {
             doubts.add(others);
         } else if !is_torn {
             found.longest_stop = longest_stop;
@@ -274,10 +287,22 @@ fn with_graph<T>(
     }
 }
 
+/// Bytes of the largest mapping that is searched for references once something refers to it: programs reserve address
+/// space by the terabyte.
+const LARGEST: u64 = 64 << 20;
+
+/// Whether a mapping may have references, and can be read without a cost to anybody else.
+fn is_searched(mappings: &[Mapping], start: u64, size: u64) -> bool {
+    let is_own = |mapping: &Mapping| {
+        let permissions = mapping.permissions;
+        mapping.ino == 0 && permissions.read && permissions.write && !permissions.shared
+    };
+    size <= LARGEST && maps::find(mappings, start).is_some_and(is_own)
+}
+
 /// How to search.
 struct How<'a> {
-    /// Also for the bytes that each node alone keeps.
-    retained: bool,
+    asked: Asked<'a>,
     /// Of the searches before.
     doubts: &'a Doubts,
     is_last: bool,
@@ -308,19 +333,24 @@ fn search_once<T>(
         minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now()))
     };
     let pools = find_pools(&mappings);
-    let of_devices = || known.of_devices.iter().copied();
-    let recorded = (known.blocks)().chain(of_devices());
+    // Like the memory of devices, files and memory of other processes are not searched for references.
+    let (own, others): (Vec<Extent>, Vec<Extent>) = (how.asked.mapped.iter())
+        .copied()
+        .filter(|&(start, _)| maps::find(&mappings, start).is_some())
+        .partition(|&(start, size)| is_searched(&mappings, start, size));
+    let of_devices = || known.of_devices.iter().chain(&others).copied();
+    let recorded = (known.blocks)().chain(own).chain(of_devices());
     let recorded = recorded.map(|(start, size)| Block { start, size });
     let stacks = python.as_ref().map(|python| python.stacks(cached.now()));
     let stacks = stacks.into_iter().flatten().map(|(range, _)| range);
-    let own: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
-    let native = Native::read(pid, &subject.threads(), &cached, recorded, &own)?;
+    let of_python: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
+    let native = Native::read(pid, &subject.threads(), &cached, recorded, &of_python)?;
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
     let mut graph = Graph::new(python.as_ref(), &native, &pools, how.doubts);
     graph.set_devices(of_devices().map(|(start, _)| start));
-    if how.retained {
+    if how.asked.retained {
         graph.keep_references();
     }
     graph.search(&cached, known.is_over);
@@ -338,7 +368,7 @@ fn search_once<T>(
     if (known.is_over)() {
         return Err(Error::Over);
     }
-    let retained = match how.retained {
+    let retained = match how.asked.retained {
         true => Some(retainers::retained(&mut graph, &cached)?),
         false => None,
     };
@@ -349,6 +379,7 @@ fn search_once<T>(
         native: &native,
         mappings: &mappings,
         cached: &cached,
+        mapped: how.asked.mapped,
         site_of: known.site_of,
         redact: known.redact,
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),

@@ -175,13 +175,15 @@ impl HeapCopy {
     }
 }
 
-/// Calls `f` with site, birth and place of each block that has an address, and of each arena of Python's.
+/// Calls `f` with site, birth and place of each block that has an address, of each arena of Python's, and of each mapping
+/// that is none of an allocator's.
 fn for_each(space: &Space, mut f: impl FnMut(u32, u64, Extent)) {
     for block in space.tables.iter().flat_map(|table| table.iter()) {
         f(block.site, block.birth_ns, (block.addr, block.size));
     }
     for (start, region) in space.regions.iter() {
-        if let (Some(site), Layer::Python) = (region.site, region.kind.layer()) {
+        let is_own = region.kind.layer() == Layer::Python || !region.kind.by_allocator;
+        if let Some(site) = region.site.filter(|_| is_own) {
             f(site, region.birth_ns, (start, region.end - start));
         }
     }

@@ -5,6 +5,7 @@
 mod blocks;
 mod frames;
 mod glibc;
+mod managed;
 mod modules;
 mod roots;
 mod scan;

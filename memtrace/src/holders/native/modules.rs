@@ -103,6 +103,15 @@ impl Modules {
         self.list.iter()
     }
 
+    /// Whether a file has a section of this name.
+    pub(super) fn has_section(&self, module: &Module, name: &str) -> bool {
+        let Some(file) = self.open(module) else {
+            return false;
+        };
+        let bytes = FileBytes::new(&file);
+        Elf::parse(&bytes).is_ok_and(|elf| elf.has_section(name))
+    }
+
     /// The file that an absolute address belongs to.
     pub(super) fn containing(&self, address: u64) -> Option<&Module> {
         let after = self

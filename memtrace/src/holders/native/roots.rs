@@ -3,6 +3,7 @@
 use super::super::memory::Memory;
 use super::super::reference::cost;
 use super::frames::Functions;
+use super::managed;
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
@@ -58,6 +59,8 @@ pub(in crate::holders) struct RegisterRoot {
 pub(in crate::holders) struct Roots {
     ranges: Vec<RootRange>,
     threads: Vec<Thread>,
+    /// Stacks of threads that have ended.
+    ended: Vec<Range<u64>>,
     mappings: Vec<Mapping>,
     functions: Functions,
 }
@@ -116,7 +119,7 @@ impl Roots {
             ranges.iter().map(|range| range.start..range.end).collect();
         taken.extend_from_slice(&known);
         taken.extend(threads.iter().filter_map(|thread| thread.below(mappings)));
-        taken.extend(ended);
+        taken.extend_from_slice(&ended);
         taken.sort_by_key(|range| range.start);
         let others = mappings.iter().filter(|mapping| is_pool(mapping));
         for mapping in others {
@@ -132,6 +135,7 @@ impl Roots {
         Self {
             ranges,
             threads,
+            ended,
             mappings: mappings.to_vec(),
             functions,
         }
@@ -146,6 +150,17 @@ impl Roots {
             let blocks = (range.kind == RootKind::Mapping).then_some(blocks);
             Parts::new(blocks, range.clone())
         })
+    }
+
+    /// Whether a stack is within a range: its thread, or the C library, keeps it.
+    pub(in crate::holders) fn has_stack(&self, range: &Range<u64>) -> bool {
+        let stacks = self
+            .threads
+            .iter()
+            .filter_map(|thread| thread.stack.as_ref());
+        stacks
+            .chain(&self.ended)
+            .any(|stack| stack.start < range.end && range.start < stack.end)
     }
 
     /// The thread-local variables of the files with these names.
@@ -193,7 +208,7 @@ impl Roots {
         });
         of_thread
             .or_else(|| modules.describe(address))
-            .unwrap_or_else(|| self.describe_mapping(address))
+            .unwrap_or_else(|| self.describe_mapping(modules, address))
     }
 
     /// A programmer's name for a register; as [`Roots::describe`].
@@ -229,14 +244,17 @@ impl Roots {
         }
     }
 
-    fn describe_mapping(&self, address: u64) -> String {
+    fn describe_mapping(&self, modules: &Modules, address: u64) -> String {
         let Some(mapping) = maps::find(&self.mappings, address) else {
             return format!("memory at {address:#x}");
         };
         let size = units::size(mapping.len());
         match mapping.path.as_deref() {
             Some(path) => format!("mapping of {size} ({})", path.display()),
-            None => format!("anonymous mapping of {size}"),
+            None => match managed::of(modules) {
+                Some(managed) => managed.describe(&size),
+                None => format!("anonymous mapping of {size}"),
+            },
         }
     }
 }

@@ -113,3 +113,23 @@ fn an_arena_of_python_is_a_block() {
     let samples = b.ledger.sample(1, &(0..u64::MAX), &[arena.site]);
     assert_eq!(samples, [[(10 * PAGE, 256 * PAGE)]]);
 }
+
+#[test]
+fn mappings_of_the_program_stay_like_blocks() {
+    let mut b = Bench::new();
+    b.mmap(1, 0x10, 32, 7);
+    b.mmap(1, 0x100, 32, 7);
+    let kind = MapKind {
+        by_allocator: true,
+        ..MapKind::default()
+    };
+    b.mmap_as(kind, 1, (0x200, 32), 8);
+    let site = key(&b, 7);
+    let samples = b.ledger.sample(1, &(0..u64::MAX), &[site]);
+    assert_eq!(
+        samples[0],
+        [(0x10 * PAGE, 32 * PAGE), (0x100 * PAGE, 32 * PAGE)]
+    );
+    // The blocks in an allocator's mapping have sites of their own.
+    assert_eq!(of(&b, 0..u64::MAX, 8), None);
+}

@@ -66,7 +66,8 @@ impl Keepers<'_> {
         let seen = seen.and_then(|holders| seen::keeper(holders, self.stacks));
         // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
         let is_open = class == Class::Undetermined;
-        let seen = seen.filter(|(keeper, _)| leaks(class) || is_open && keeper.has_growing());
+        let is_of_leak = leaks(class) || class == Class::MappingLeak;
+        let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.has_growing());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),

@@ -145,4 +145,6 @@ fn the_lists_of_freed_memory_of_a_thread_are_known() {
         note: None,
     };
     assert_eq!(native.caches(&target.memory), [0]);
+    assert!(native.roots.has_stack(&(heap.end..u64::MAX)));
+    assert!(!native.roots.has_stack(&heap));
 }
