@@ -2,7 +2,9 @@
 //! container is where they diverge.
 
 mod container;
+mod named;
 
+use self::named::Named;
 use super::{
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
@@ -41,25 +43,6 @@ pub(super) struct Naming<'a> {
     pub(super) redact: bool,
     /// The sites of containers' own memory, as far as looked up.
     pub(super) buffers: RefCell<FastMap<u64, Option<SiteKey>>>,
-}
-
-/// A step, before similar ones are merged.
-#[derive(Clone, Debug)]
-struct Named {
-    step: Step,
-    /// As the step's name, with `[i]` for whatever index or key.
-    general: String,
-    /// `None` for the root.
-    node: Option<NodeId>,
-    is_expression: bool,
-}
-
-impl Named {
-    fn is_like(&self, other: &Self) -> bool {
-        self.step.kind == other.step.kind
-            && self.general == other.general
-            && self.step.type_name == other.step.type_name
-    }
 }
 
 /// Lengths of containers at one moment, by node.

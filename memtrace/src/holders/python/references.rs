@@ -164,7 +164,7 @@ impl Python {
             if is_element && seen < LOOKED_AT {
                 seen += 1;
                 let is_weak = |name: &&str| self.is_of_type(memory, reference.target, name);
-                weak += usize::from(WEAK.iter().any(|name| is_weak(&name)));
+                weak += usize::from(WEAK.iter().any(is_weak));
             }
         });
         // Either the keys or the values.

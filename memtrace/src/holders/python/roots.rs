@@ -104,9 +104,8 @@ impl Python {
                     && has_size(size)
                 {
                     stacks.push((chunk..end, top));
-                    let earlier = memory.word(chunk).into_iter();
                     let earlier =
-                        std::iter::successors(earlier.last(), |&chunk| memory.word(chunk));
+                        std::iter::successors(memory.word(chunk), |&chunk| memory.word(chunk));
                     let mut circle = Circle::default();
                     for chunk in earlier.take_while(|&it| is_pointer(it) && !circle.closes(it)) {
                         let size = memory

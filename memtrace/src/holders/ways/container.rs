@@ -1,6 +1,6 @@
 //! The step of a path that grows with the site: a container, or the first node of a chain.
 
-use super::Named;
+use super::named::Named;
 use crate::recording::{LEAST_CHAIN, StepKind};
 use std::ops::RangeInclusive;
 
