@@ -16,7 +16,7 @@ pub(super) const CLASS: Description = Description {
     name: "mapping-leak",
     meaning: "address space that is mapped and never unmapped",
     next: &[Advice::LookAtMappings],
-    next_of_site: Some(|_, _| Advice::ListMappings),
+    next_of_site: Some(|_, _, _| Advice::ListMappings),
     ..DESCRIPTION
 };
 
@@ -47,10 +47,9 @@ pub(super) const COUNT: Rule<OfProcess> = Rule {
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
-    evidence: "sites leak address space that is never touched, and more of it than memory",
+    evidence: "sites leak address space that is never touched",
     find: OfProcess::Flat(|judging| {
-        let mapped = judging.growth_of(Class::MappingLeak);
-        (mapped > judging.growth_of(Class::Leak)).then(|| judging.unseen(Class::MappingLeak))
+        (judging.growth_of(Class::MappingLeak) > 0.0).then(|| judging.unseen(Class::MappingLeak))
     }),
 };
 
