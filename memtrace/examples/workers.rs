@@ -171,6 +171,7 @@ fn frame(function: String) -> Frame {
         file: None,
         line: None,
         inlined: false,
+        is_packaged: false,
         unresolved: None,
     }
 }

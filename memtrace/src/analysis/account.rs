@@ -51,6 +51,8 @@ pub(crate) enum Term {
     Overhead(&'static str),
     LivePython,
     LiveMappings,
+    /// Chunks of the heap of a language's runtime.
+    RuntimeHeap,
     Stacks,
     /// Requested from a device's driver, which maps it as shared memory.
     PageLocked,
@@ -77,6 +79,7 @@ impl Term {
             Term::Overhead(_) => "headers and rounding",
             Term::LivePython => "live Python arenas",
             Term::LiveMappings => "live mappings of the program",
+            Term::RuntimeHeap => "heap of the language's runtime",
             Term::Stacks => "thread stacks",
             Term::PageLocked => "page-locked memory",
             Term::Libraries => "libraries loaded",
@@ -99,8 +102,10 @@ impl Term {
                 return format!("estimated: {of}'s rounding of the live blocks").into();
             }
             Term::LivePython => "upper bound: whole arenas, touched or not",
-            Term::LiveMappings => "upper bound: lengths, up to the growth of resident memory",
-            Term::Stacks => "upper bound: 128 KiB for each thread",
+            Term::LiveMappings | Term::RuntimeHeap => {
+                "upper bound: lengths, up to the growth of resident memory"
+            }
+            Term::Stacks => "as read now and then; unread: at most 128 KiB for each stack",
             Term::PageLocked => "upper bound: requests, up to the growth of resident memory",
             Term::Libraries => "upper bound: lengths, up to the growth of resident memory",
             Term::Outstanding(Cache(of)) => {
@@ -157,8 +162,8 @@ impl Account {
     }
 }
 
-/// Upper bound of the stack that a thread touches, bytes: 8 MiB are mapped, few threads use more
-/// than this.
+/// Upper bound of the stack that a thread touches, bytes, where it was not read: 8 MiB are mapped, few threads use
+/// more than this.
 const STACK_TOUCHED: f64 = 128.0 * 1024.0;
 
 /// The share of the mappings made in `window` for `what` that became resident, 0 to 1; `None` if
@@ -167,6 +172,7 @@ pub(crate) fn touched(series: &ProcessSeries, window: Window, what: Use) -> Opti
     let term = match what {
         Use::Program => Term::LiveMappings,
         Use::Stack => Term::Stacks,
+        Use::Runtime => Term::RuntimeHeap,
         Use::Allocator | Use::Driver | Use::Library => return None,
     };
     let length = window.change(&series.mapped(what));
@@ -253,17 +259,25 @@ fn device_account(device: &DeviceSeries, cache: Cache, window: Window) -> Accoun
     }
 }
 
+/// Growth of the resident memory of stacks; `None` if it was not read, or anonymous memory did not grow.
+fn stacks_measured(series: &ProcessSeries, window: Window) -> Option<f64> {
+    let share = series.share(Figure::Stacks, Figure::Anon, window)?;
+    let anonymous = window.change(series.figure(Figure::Anon)?);
+    Some(share.clamp(0.0, 1.0) * anonymous)
+}
+
 fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Account {
     let heap = window.change(&series.heap);
     let python = window.change(&series.python);
     let overhead = window.change(&series.overhead);
     let mut rest = Rest(growth - heap - overhead - python);
+    let measured = stacks_measured(series, window).map(|bytes| rest.explain(bytes));
     let mappings = rest.explain(window.change(&series.mapped(Use::Program)));
-    let threads = series
-        .figure(Figure::Threads)
-        .map(|count| window.change(count));
-    let most = threads.map_or(f64::INFINITY, |threads| threads.max(0.0) * STACK_TOUCHED);
-    let stacks = rest.explain(window.change(&series.mapped(Use::Stack)).min(most));
+    let runtime = rest.explain(window.change(&series.mapped(Use::Runtime)));
+    let stacks = measured.unwrap_or_else(|| {
+        let most = window.change(&series.stacks()).max(0.0) * STACK_TOUCHED;
+        rest.explain(window.change(&series.mapped(Use::Stack)).min(most))
+    });
     // An allocator's space beyond its live blocks: grown by now, or free since the heap shrank.
     let spare =
         |at: fn(&[f64]) -> f64| (at(&series.mapped(Use::Allocator)) - at(&series.heap)).max(0.0);
@@ -280,6 +294,7 @@ fn anonymous_account(series: &ProcessSeries, window: Window, growth: f64) -> Acc
         (Term::Overhead(allocator), overhead),
         (Term::LivePython, python),
         (Term::LiveMappings, mappings),
+        (Term::RuntimeHeap, runtime),
         (Term::Stacks, stacks),
     ];
     // Never more than was seen between blocks: the rest lies above the last block.

@@ -73,6 +73,7 @@ fn frame(function: &str) -> Frame {
         file: None,
         line: None,
         inlined: false,
+        is_packaged: false,
         unresolved: None,
     }
 }

@@ -8,7 +8,7 @@ mod heap_allocator;
 mod place;
 mod site;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 pub(crate) use self::device_series::DeviceSeries;
 
@@ -36,7 +36,7 @@ use crate::{
     hash::FastMap,
     ledger::{Holes, ProcessId, SiteKey},
     recording::{
-        Error, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
+        Error, Fact, IntervalId, MemorySample, Overview, ProcessRow, Recording, SiteFigures, Stack,
     },
 };
 
@@ -86,6 +86,8 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
+    /// What most of its open descriptors were at the end, in words.
+    pub(crate) descriptors: Option<String>,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
     pub holes: f64,
 }
@@ -113,6 +115,13 @@ impl ProcessSeries {
     pub(crate) fn mapped(&self, what: Use) -> Vec<f64> {
         let known = self.mapped.get(&what).cloned();
         known.unwrap_or_else(|| vec![0.0; self.times.len()])
+    }
+
+    /// Number of threads' stacks that were mapped while recording, and still are.
+    pub(crate) fn stacks(&self) -> Vec<f64> {
+        let sites = self.sites.iter();
+        let of_stacks = sites.filter(|site| site.mapping == Some(Use::Stack));
+        self.sum(of_stacks.map(|site| site.live_count.as_slice()))
     }
 
     /// Its caching allocator of device memory.
@@ -257,12 +266,9 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .collect();
 
     let facts = recording.facts()?;
-    let providers = heap_allocator::providers(&facts);
-    let pythons: HashSet<ProcessId> = facts
-        .iter()
-        .filter(|fact| fact.field == "python.version")
-        .filter_map(|fact| fact.process)
-        .collect();
+    let [providers, pythons, descriptors] =
+        ["malloc.provider", "python.version", "descriptors.most"]
+            .map(|field| of_field(&facts, field));
     let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
@@ -292,7 +298,8 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     for building in &mut processes {
         let id = building.series.row.id;
         let provider = providers.get(&id).copied();
-        building.series.is_python |= pythons.contains(&id);
+        building.series.is_python |= pythons.contains_key(&id);
+        building.series.descriptors = descriptors.get(&id).map(|most| (*most).to_owned());
         building.series.has_heap = !overview.meta.without_heap;
         building.series.heap_allocator = mapped.entry(id).or_default().most(provider);
         building.memory(&recording.memory(id)?);
@@ -324,6 +331,14 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         courses.processes.push(finished);
     }
     Ok(courses)
+}
+
+/// The value of a field for each process that has it.
+fn of_field<'a>(facts: &'a [Fact], field: &str) -> HashMap<ProcessId, &'a str> {
+    let facts = facts.iter().filter(|fact| fact.field == field);
+    facts
+        .filter_map(|fact| Some((fact.process?, fact.value.as_str())))
+        .collect()
 }
 
 #[derive(Default)]
@@ -401,6 +416,7 @@ impl<'a> Building<'a> {
                 devices: vec![],
                 sites: vec![],
                 small_sites: 0,
+                descriptors: None,
                 holes: holes.values().map(|held| held.bytes as f64).sum(),
             },
             holes,

@@ -7,7 +7,11 @@ pub(super) type Values<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 pub(super) fn values(facts: &[(String, String)]) -> Values<'_> {
     let mut values = Values::new();
-    for (field, value) in facts {
+    // A state at the end, not a setting.
+    let settings = facts
+        .iter()
+        .filter(|(field, _)| field != "descriptors.most");
+    for (field, value) in settings {
         values.entry(field).or_default().insert(value);
     }
     values

@@ -62,6 +62,7 @@ pub(crate) fn native(function: Option<&str>, module: &str, build_id: &str, offse
         file: None,
         line: None,
         inlined: false,
+        is_packaged: false,
         unresolved: function.is_none().then(|| "no symbols".into()),
     }
 }
@@ -76,6 +77,7 @@ pub(crate) fn python(function: &str, file: &str, line: u32) -> Frame {
         file: Some(file.into()),
         line: Some(line),
         inlined: false,
+        is_packaged: false,
         unresolved: None,
     }
 }

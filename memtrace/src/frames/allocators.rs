@@ -2,9 +2,11 @@
 //! allocator's own, and which settings make it return memory. To support a new allocator, add a row
 //! here.
 
+use memtrace_common::function::Operation;
+
 use super::{
     Frame,
-    functions::{Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
+    functions::{FAMILY, Row, alloc, alloc_array, free, realloc, realloc_array, row, throwing},
 };
 
 /// Description of an allocator.
@@ -208,6 +210,19 @@ impl Allocator {
     }
 }
 
+/// Whether a frame is within an allocator: a function of its own, or one that frees.
+pub(super) fn is_inside(frame: &Frame) -> bool {
+    let function = frame.function.as_deref().unwrap_or_default();
+    // glibc's name for its own calls of an exported function.
+    let function = function.strip_prefix("__GI_").unwrap_or(function);
+    let frees = |name: &str| {
+        let mut rows = FAMILY.iter();
+        rows.any(|row| row.name == name && row.function.operation == Operation::Free)
+    };
+    ALLOCATORS.iter().any(|of| of.inner.contains(&function))
+        || prefixes().any(|prefix| function.strip_prefix(prefix).is_some_and(frees))
+}
+
 /// Every prefix, in table order.
 pub(crate) fn prefixes() -> impl Iterator<Item = &'static str> {
     ALLOCATORS
@@ -331,10 +346,14 @@ const SNMALLOC: &[Row] = &[
 
 /// Inside glibc's malloc (malloc/malloc.c, malloc/arena.c).
 const IN_GLIBC: &[&str] = &[
+    "_int_free",
     "_int_malloc",
     "_int_memalign",
     "_int_realloc",
     "_mid_memalign",
+    "alloc_new_heap",
+    "arena_get2",
+    "new_heap",
     "sysmalloc",
     "sysmalloc_mmap",
     "tcache_init",
@@ -371,12 +390,12 @@ const CPYTHON: &[&str] = &[
 mod tests {
     use std::collections::HashSet;
 
-    use memtrace_common::function::{NO_ARGUMENT, Operation};
+    use memtrace_common::function::NO_ARGUMENT;
 
     use super::{
         super::{
             fixture::native,
-            functions::{EXTENSIONS, FAMILY, OPERATORS},
+            functions::{EXTENSIONS, OPERATORS},
         },
         *,
     };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Unresolved};
+use super::{Cause, Unresolved, installed};
 
 /// The kind of code of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Frame {
     pub file: Option<String>,
     pub line: Option<u32>,
     pub inlined: bool,
+    /// Its file is in a folder into which packages were installed (`pip install --target`).
+    #[serde(skip)]
+    pub is_packaged: bool,
     /// Why `function` is `None`.
     pub unresolved: Option<Unresolved>,
 }
@@ -44,12 +47,22 @@ impl Frame {
             file: None,
             line: None,
             inlined: false,
+            is_packaged: false,
             unresolved: Some(cause.at(abs_addr)),
         }
     }
 
     pub fn is_python(&self) -> bool {
         self.kind == FrameKind::Python
+    }
+
+    /// Whether its source belongs to the standard library or a package.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.is_packaged
+            || self
+                .file
+                .as_deref()
+                .is_some_and(|file| installed(file).is_some())
     }
 
     /// The name of its module's file, without folders.

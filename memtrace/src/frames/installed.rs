@@ -36,10 +36,7 @@ pub(crate) fn installed(path: &str) -> Option<String> {
 pub(crate) fn innermost_of_program<'a>(
     mut python: impl Iterator<Item = &'a Frame>,
 ) -> Option<&'a Frame> {
-    let is_of_program = |frame: &&Frame| {
-        let file = frame.file.as_deref();
-        file.is_some_and(|file| installed(file).is_none())
-    };
+    let is_of_program = |frame: &&Frame| frame.file.is_some() && !frame.is_installed();
     let innermost = python.next()?;
     if is_of_program(&innermost) {
         return Some(innermost);

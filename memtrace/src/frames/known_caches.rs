@@ -124,8 +124,7 @@ pub(crate) fn filled<'a>(
     frames
         .into_iter()
         .take_while(|frame| {
-            let file = frame.file.as_deref().filter(|_| frame.is_python());
-            own += usize::from(file.is_some_and(|file| installed(file).is_none()));
+            own += usize::from(frame.is_python() && frame.file.is_some() && !frame.is_installed());
             own <= OWN_CALLS
         })
         .find_map(|frame| KNOWN_CACHES.iter().find(|cache| cache.is_filled_by(frame)))

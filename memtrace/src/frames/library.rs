@@ -45,9 +45,8 @@ pub(crate) fn is_own(frame: &Frame) -> bool {
 /// The library or Python package of a frame; `None` for the program's own and for generated code.
 fn library(frame: &Frame) -> Option<&str> {
     if frame.is_python() {
-        let file = frame.file.as_deref()?;
-        installed(file)?;
-        return Some(package(file));
+        let file = frame.file.as_deref().filter(|_| frame.is_installed())?;
+        return Some(package(frame, file));
     }
     let path = frame.module.as_deref()?;
     let name = frame.module_name()?;
@@ -59,17 +58,23 @@ fn library(frame: &Frame) -> Option<&str> {
         return Some(name);
     }
     let is_library = name.ends_with(".so") || name.contains(".so.");
-    let is_installed =
-        || FOLDERS.iter().any(|folder| path.starts_with(folder)) || installed(path).is_some();
+    let is_installed = || {
+        FOLDERS.iter().any(|folder| path.starts_with(folder))
+            || frame.is_packaged
+            || installed(path).is_some()
+    };
     (is_library && is_installed()).then_some(name)
 }
 
 /// The package of an installed Python file: `torch`.
-fn package(file: &str) -> &str {
+fn package<'a>(frame: &Frame, file: &'a str) -> &'a str {
     let mut folders = ["/site-packages/", "/dist-packages/"].into_iter();
     let rest = folders.find_map(|folder| Some(file.rsplit_once(folder)?.1));
     let package = rest.and_then(|rest| rest.split('/').next());
-    package.unwrap_or("Python's standard library")
+    package.unwrap_or(match frame.is_packaged {
+        true => "packages",
+        false => "Python's standard library",
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The purpose of a mapping, judged from the stack that made it.
 
-use super::Frame;
+use super::{Frame, allocators, runtime_heaps};
 
 /// The purpose of address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +11,8 @@ pub(crate) enum Use {
     Driver,
     /// Stacks of threads.
     Stack,
+    /// The heap of a language's runtime.
+    Runtime,
     /// Libraries, mapped by the dynamic linker.
     Library,
     /// The program's own: anonymous memory, or files that it maps.
@@ -29,7 +31,7 @@ const DRIVERS: &[&str] = &["libcuda.", "libnvidia-", "libamdhip64", "libhsa-runt
 /// Frames within which these functions must be: callers further out request something else.
 const NEAR: usize = 6;
 
-/// The purpose of mappings made with these frames (leaf first), `by_allocator` or not.
+/// The purpose of mappings made with these frames (leaf first). `by_allocator`: within a call that allocates.
 pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>) -> Use {
     let near: Vec<&Frame> = frames.take(NEAR).collect();
     let named = |names: &[&str]| {
@@ -47,6 +49,8 @@ pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>
         let mut files = near.iter().filter_map(|frame| frame.module_name());
         files.any(|file| DRIVERS.iter().any(|driver| file.starts_with(driver)))
     };
+    // An allocator also maps within free(), or when a thread begins.
+    let by_allocator = by_allocator || near.iter().any(|frame| allocators::is_inside(frame));
     if by_allocator && driver() {
         Use::Driver
     } else if by_allocator {
@@ -55,6 +59,8 @@ pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>
         Use::Stack
     } else if named(LINKERS) || linker() {
         Use::Library
+    } else if runtime_heaps::of(near.iter().copied()).is_some() {
+        Use::Runtime
     } else {
         Use::Program
     }
@@ -83,6 +89,17 @@ mod tests {
             Use::Program,
             "not within a request"
         );
+        for inner in ["alloc_new_heap", "__GI___libc_free", "free"] {
+            let arena = [mmap.clone(), frame(inner, libc), main.clone()];
+            assert_eq!(of(false, arena.iter()), Use::Allocator, "{inner}");
+        }
+        let own = [mmap.clone(), frame("Pool::free(void*)", "/bin/program")];
+        assert_eq!(of(false, own.iter()), Use::Program);
+        let php = [
+            mmap.clone(),
+            frame("zend_mm_chunk_alloc", "/usr/bin/php8.2"),
+        ];
+        assert_eq!(of(false, php.iter()), Use::Runtime);
         let thread = [mmap, create, main.clone()];
         assert_eq!(of(false, thread.iter()), Use::Stack);
         assert_eq!(of(false, [linker, main].iter()), Use::Library);

@@ -19,6 +19,7 @@ pub(crate) mod mappings;
 pub(crate) mod names;
 mod own_line;
 mod runtime;
+pub(crate) mod runtime_heaps;
 pub(crate) mod symbol;
 mod unresolved;
 mod wrappers;

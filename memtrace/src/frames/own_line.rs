@@ -14,15 +14,52 @@ const LIBRARIES: &[&str] = &[
     "<[",
     "<std::",
     "<core::",
+    // Go's.
+    "runtime.",
+    // C++'s, where a name could not be demangled.
+    "_ZSt",
+    "_ZNSt",
+    "_ZNKSt",
+    "_ZN9__gnu_cxx",
+    "_ZNK9__gnu_cxx",
+];
+
+/// Parts of the paths of the sources of languages' libraries and of packages: Rust's, Go's and C++'s.
+const SOURCES: &[&str] = &[
+    "/rustc/",
+    "/lib/rustlib/src/rust/library/",
+    "/.cargo/registry/",
+    "/.cargo/git/",
+    "/go/pkg/mod/",
+    "/include/c++/",
 ];
 
 /// Files of the libraries of C and C++.
 const RUNTIMES: &[&str] = &["libc.so", "libc-2", "libstdc++.so", "libc++.so", "ld-musl"];
 
-/// Whether a native frame is of a language's library.
+/// Whether this is a source of Go's standard library: `/usr/local/go/src/net/http/server.go`, or below `go-1.22` or
+/// `go1.22`. The folders of other code begin with a domain there.
+fn is_of_go(file: &str) -> bool {
+    let Some((root, package)) = file.split_once("/src/") else {
+        return false;
+    };
+    let root = root.rsplit('/').next().unwrap_or_default();
+    let version = root
+        .strip_prefix("go")
+        .map(|rest| rest.trim_start_matches('-'));
+    let is_root = version.is_some_and(|of| of.is_empty() || of.starts_with("1."));
+    let package = package.split('/').next().unwrap_or_default();
+    is_root && file.ends_with(".go") && !package.contains('.')
+}
+
+/// Whether a native frame is of a language's library, or of a package that comes as source.
 pub(super) fn is_of_language(frame: &Frame) -> bool {
     let module = frame.module_name().filter(|_| !frame.is_python());
     if module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime))) {
+        return true;
+    }
+    let file = frame.file.as_deref().filter(|_| !frame.is_python());
+    if file.is_some_and(|file| SOURCES.iter().any(|of| file.contains(of)) || is_of_go(file)) {
         return true;
     }
     let function = frame.function.as_deref().map(plain);
@@ -68,5 +105,39 @@ mod tests {
         assert_eq!(line(&[&push, &keep, &main]), is("keep(int)"));
         assert_eq!(line(&[&push]), is("std::vector<int>::push_back(int&&)"));
         assert_eq!(line(&[]), None);
+    }
+
+    #[test]
+    fn sources_of_libraries_are_not_the_programs() {
+        let of = |file: &str| {
+            let mut frame = native("f", "/srv/program");
+            frame.file = Some(file.into());
+            is_of_language(&frame)
+        };
+        for file in [
+            "/rustc/59807616e/library/alloc/src/raw_vec.rs",
+            "/root/.cargo/registry/src/index.crates.io-6f17d22bba15001f/bytes-1.6.0/src/bytes.rs",
+            "/usr/include/c++/13/bits/stl_vector.h",
+            "/root/go/pkg/mod/github.com/lib/pq@v1.10.9/conn.go",
+            "/usr/local/go/src/net/http/server.go",
+            "/usr/lib/go-1.22/src/bytes/buffer.go",
+        ] {
+            assert!(of(file), "{file}");
+        }
+        for file in [
+            "/srv/cargo/src/main.rs",
+            "/root/go/src/github.com/me/server/main.go",
+            "/srv/src/main.go",
+            "/srv/include/pool.h",
+        ] {
+            assert!(!of(file), "{file}");
+        }
+        for function in ["runtime.mallocgc", "_ZNSt6vectorIiSaIiEE9push_backEOi"] {
+            assert!(
+                is_of_language(&native(function, "/srv/program")),
+                "{function}"
+            );
+        }
+        assert!(!is_of_language(&native("runtime_init", "/srv/program")));
     }
 }

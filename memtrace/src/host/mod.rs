@@ -6,6 +6,7 @@
 //! their values. `docs/reference/fingerprint.md` lists the fields.
 
 pub(crate) mod cgroup;
+mod descriptors;
 mod environment;
 mod facts;
 #[cfg(test)]

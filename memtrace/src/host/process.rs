@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Fact, Facts, Redactor, Source, cgroup, environment, isa, userland::System};
+use super::{
+    Fact, Facts, Redactor, Source, cgroup, descriptors, environment, isa, userland::System,
+};
 use crate::ledger::ProcessId;
 
 /// Limits by their names in `/proc/PID/limits`.
@@ -58,6 +60,7 @@ pub(crate) fn facts(
     facts.add("process.oom_score_adj", text("oom_score_adj"));
     facts.add("process.personality", text("personality"));
     container(source, tgid, &mut facts);
+    descriptors::facts(source, tgid, &mut facts);
     facts.into_vec()
 }
 

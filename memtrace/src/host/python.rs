@@ -16,6 +16,7 @@ use crate::{
     ledger::ProcessId,
     process::memory,
     process_root::{self, Root},
+    recording::PACKAGE_FOLDERS,
 };
 
 /// Bounds for one process: folders, names in each, packages, and time.
@@ -78,6 +79,8 @@ pub(crate) struct Scanner {
 struct Packages {
     found: Vec<(String, String)>,
     cut: bool,
+    /// Some of them by pip or the like, not by building them in place.
+    has_installed: bool,
 }
 
 impl Scanner {
@@ -103,6 +106,7 @@ impl Scanner {
         facts.add("python.prefix", prefix.map(|prefix| redactor.path(prefix)));
         let mut packages: BTreeMap<String, String> = BTreeMap::new();
         let mut cut = places.folders.len() > FOLDERS_AT_MOST;
+        let mut targets = Vec::new();
         for folder in places.folders.iter().take(FOLDERS_AT_MOST) {
             if Instant::now() > until {
                 cut = true;
@@ -112,6 +116,8 @@ impl Scanner {
                 continue;
             };
             cut |= seen.cut;
+            let own = folder.to_str().filter(|_| seen.has_installed);
+            targets.extend(own.filter(|own| site_of(&format!("{own}/x")).is_none()));
             for (field, value) in &seen.found {
                 if packages.len() >= PACKAGES_AT_MOST {
                     cut = true;
@@ -126,6 +132,9 @@ impl Scanner {
         for (field, value) in packages {
             facts.add(&field, Some(value));
         }
+        let targets = targets.iter().map(|folder| redactor.path(folder));
+        let targets: Vec<_> = targets.map(|folder| folder.to_string()).collect();
+        facts.add(PACKAGE_FOLDERS, Some(targets.join(":")));
         facts.add("python.packages_cut", cut.then_some("some were left out"));
         facts.into_vec()
     }
@@ -157,6 +166,7 @@ impl Scanner {
                 true => conda_package(&name, || root.read(&entry)),
                 false => package(&name, |file| root.read(&entry.join(file)), redactor),
             };
+            packages.has_installed |= name.ends_with(".dist-info");
             packages.found.extend(found);
         }
         let packages = Rc::new(packages);

@@ -46,6 +46,7 @@ impl Module {
             file: None,
             line: None,
             inlined: false,
+            is_packaged: false,
             unresolved: Some(why),
         };
         Named {

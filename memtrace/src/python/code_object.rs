@@ -116,6 +116,7 @@ impl CodeObject {
             file: Some(self.filename.clone()),
             line,
             inlined: false,
+            is_packaged: false,
             unresolved: None,
         }
     }

@@ -66,6 +66,7 @@ pub(super) fn frame(row: &Row) -> rusqlite::Result<Frame> {
         file: name(row, 6)?,
         line: row.get(7)?,
         inlined: row.get(8)?,
+        is_packaged: false,
         unresolved: name(row, 9)?.map(Into::into),
     })
 }

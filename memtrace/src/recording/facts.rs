@@ -22,6 +22,9 @@ pub(crate) fn capacity_of(device: u8) -> String {
     format!("gpu.{device}.memory")
 }
 
+/// The field with the folders of Python packages besides the interpreter's own, with colons between them.
+pub(crate) const PACKAGE_FOLDERS: &str = "python.package_folders";
+
 /// `process` of a fact of the machine.
 const MACHINE: i64 = -1;
 

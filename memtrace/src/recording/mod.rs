@@ -42,7 +42,7 @@ mod tests;
 pub(crate) use create::{may_record, may_write, write_private};
 pub(crate) use device_tables::{DeviceSnapshot, LibraryRow};
 pub(crate) use error::Error;
-pub(crate) use facts::{Fact, capacity_of};
+pub(crate) use facts::{Fact, PACKAGE_FOLDERS, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
 pub(crate) use holders::{

@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use rusqlite::{OptionalExtension, Transaction};
 
 use super::{
-    At, Error, LayerSnapshot, Meta, Node, NodeId, Origin, ProcessRow, Recording, Snapshot, Stacks,
+    At, Error, LayerSnapshot, Meta, Node, NodeId, Origin, PACKAGE_FOLDERS, ProcessRow, Recording,
+    Snapshot, Stacks,
     decode::{Sums, end, frame, json, layer, node, optional, totals, uint, unexpected},
     device_tables,
     encode::{int, origin_name},
@@ -198,7 +199,31 @@ pub(super) fn stacks(transaction: &Transaction, meta: &Meta) -> rusqlite::Result
     })
 }
 
+/// Folders of the processes' packages besides Python's own.
+fn package_folders(transaction: &Transaction) -> rusqlite::Result<Vec<String>> {
+    let lists: Vec<String> = transaction
+        .prepare(
+            "SELECT DISTINCT v.text FROM fact JOIN string f ON f.id = field \
+             JOIN string v ON v.id = value WHERE f.text = ?1",
+        )?
+        .query_map([PACKAGE_FOLDERS], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let folders = lists.iter().flat_map(|list| list.split(':'));
+    Ok(folders.map(|folder| format!("{folder}/")).collect())
+}
+
+/// Whether a file is below a folder in one of these folders. A file in the folder itself may be the program's own.
+fn is_packaged(file: Option<&str>, folders: &[String]) -> bool {
+    file.is_some_and(|file| {
+        let mut below = folders
+            .iter()
+            .filter_map(|of| file.strip_prefix(of.as_str()));
+        below.any(|rest| rest.contains('/'))
+    })
+}
+
 fn locations(transaction: &Transaction) -> rusqlite::Result<Vec<Box<[Arc<Frame>]>>> {
+    let folders = package_folders(transaction)?;
     let frames: HashMap<u64, Arc<Frame>> = transaction
         .prepare(
             "SELECT frame.id, kind, f.text, m.text, b.text, file_offset, s.text, line, inlined, \
@@ -206,7 +231,21 @@ fn locations(transaction: &Transaction) -> rusqlite::Result<Vec<Box<[Arc<Frame>]
              LEFT JOIN string m ON m.id = module LEFT JOIN string b ON b.id = build_id \
              LEFT JOIN string s ON s.id = file LEFT JOIN string u ON u.id = unresolved",
         )?
-        .query_map([], |row| Ok((uint(row, 0)?, Arc::new(frame(row)?))))?
+        .query_map([], |row| {
+            let frame = frame(row)?;
+            let path = match frame.is_python() {
+                true => &frame.file,
+                false => &frame.module,
+            };
+            let is_packaged = is_packaged(path.as_deref(), &folders);
+            Ok((
+                uint(row, 0)?,
+                Arc::new(Frame {
+                    is_packaged,
+                    ..frame
+                }),
+            ))
+        })?
         .collect::<rusqlite::Result<_>>()?;
     let mut locations = Vec::new();
     let mut statement = transaction.prepare("SELECT id, frames FROM location ORDER BY id")?;

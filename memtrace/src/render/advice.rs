@@ -69,13 +69,16 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
                 "list the mappings with `sort /proc/{tgid}/maps`; `/proc/sys/vm/max_map_count` has the limit"
             );
         }
+        Advice::Unmap => "call munmap() for these mappings when they are no longer needed",
         Advice::LookAtDeviceSites => "look at the sites below in the GPU layers",
         Advice::GiveUnusedBack(way) => {
             return format!(
                 "{way} gives it back, which helps other processes on the GPU but not this one"
             );
         }
-        Advice::CacheLess(text) | Advice::AgainstFragmentation(text) => text,
+        Advice::CacheLess(text) | Advice::AgainstFragmentation(text) | Advice::LookInside(text) => {
+            text
+        }
         Advice::CheckRequest => "check the shapes and types that give the size of this request",
         Advice::ListDeviceProcesses => "`nvidia-smi` shows which processes hold memory on the GPU",
         Advice::LookForDeviceProcesses => {
@@ -145,6 +148,10 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::UseThreadPool => {
             "use a thread pool: a server that starts a thread for each request causes this"
         }
+        Advice::JoinThreads => {
+            "join each thread when it ends, or detach it when it starts: until then its stack stays"
+        }
+        Advice::LimitThreads => "find why these threads do not end, or limit their number",
         Advice::KeepOneThreadPool => {
             "with OpenMP or MKL, set OMP_NUM_THREADS and MKL_NUM_THREADS to the same value, so that they keep one pool"
         }
@@ -154,5 +161,29 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
 
 fn longer(longer: &Longer) -> String {
     let Longer { times, seconds } = longer;
-    format!("record {times:.0} times as long: `memtrace record -d {seconds:.0}s …`")
+    let length = round(*seconds);
+    format!("record {times:.0} times as long: `memtrace record -d {length} …`")
+}
+
+/// About this time, as a person would say it: `40s`, `4m`.
+fn round(seconds: f64) -> String {
+    let rounded = |unit: f64| (seconds / unit).round() * unit;
+    match seconds {
+        ..20.0 => format!("{seconds:.0}s"),
+        ..100.0 => format!("{:.0}s", rounded(10.0)),
+        ..1200.0 => format!("{:.0}m", rounded(60.0) / 60.0),
+        ..7200.0 => format!("{:.0}m", rounded(600.0) / 60.0),
+        _ => format!("{:.0}h", rounded(3600.0) / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_round() {
+        let rounded = [4.0, 31.0, 62.4, 181.0, 240.0, 3_700.0, 14_500.0].map(round);
+        assert_eq!(rounded, ["4s", "30s", "60s", "3m", "4m", "60m", "4h"]);
+    }
 }

@@ -19,7 +19,7 @@ use crate::{
     units::{grouped, plural, size},
     view::{
         Filter,
-        findings::{Finding, Line, findings, place, row},
+        findings::{Finding, Line, Named, findings, place, row},
     },
 };
 
@@ -160,7 +160,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
     let verdict = finding.verdict;
     let about = format!("{} (grade {})", verdict.class.name(), verdict.grade.name());
     let mut items = Vec::new();
-    match finding.lines.first() {
+    match finding.blamed() {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
@@ -183,6 +183,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             let shown = verdict.class.on_screen().max(usize::from(least));
             let evidence = verdict.evidence.iter().take(shown);
             items.extend(evidence.map(|of| Item::new(EVIDENCE, words(of))));
+            items.extend(finding.named.map(look_at));
             if !finding.growing_below.is_empty() {
                 let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
                 let who = match &finding.processes[..] {
@@ -202,6 +203,15 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         items.push(Item::new("losses", "records were lost, see below"));
     }
     items
+}
+
+fn look_at(line: Named) -> Item {
+    match line {
+        Named::Largest(frame, rate) => {
+            named("grows most", &format!("{} by ", per_second(rate)), frame)
+        }
+        Named::CreatesThreads(frame) => named("created by", "", frame),
+    }
 }
 
 /// The other lines of a finding.
@@ -273,7 +283,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         Some(How::Surplus { .. }) => " that a leaked reference keeps alive",
         Some(How::Nothing { .. } | How::LostWith { .. }) => " that nothing points to",
         Some(How::LostCycle { .. }) => " that only a cycle keeps alive",
-        _ if verdict.class == Class::MappingLeak => " of address space",
+        _ if matches!(verdict.class, Class::MappingLeak | Class::ThreadLeak) => " of address space",
         _ if verdict.class == Class::Cache => ", towards a limit",
         _ => "",
     };

@@ -279,6 +279,7 @@ impl Module {
             // Line 0 is DWARF's "no line of the source".
             line: code.and_then(|code| code.line).filter(|line| *line != 0),
             inlined: false,
+            is_packaged: false,
             unresolved: (!named).then(|| Cause::NamelessFunction.into()),
         }
     }
@@ -304,6 +305,7 @@ impl Module {
             .take(MOST_INLINED)
             .map(|call| Frame {
                 inlined: true,
+                is_packaged: false,
                 ..self.frame(file_offset, &demangle(&call.name), call.code_info.as_ref())
             });
         let physical = self.frame(

@@ -8,7 +8,7 @@ use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
-        verdict::{Advice, Amount, Class, Diagnosis, How, Keeper, Scope, Verdict},
+        verdict::{Advice, Amount, Class, Diagnosis, How, Keeper, REPORTED, Scope, Verdict},
     },
     event::{Device, Layer},
     frames::{Frame, own_line},
@@ -28,8 +28,19 @@ pub(crate) struct Finding<'a> {
     pub(crate) growing_below: Vec<u32>,
     /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
+    /// Where to look if no line is behind it.
+    pub(crate) named: Option<Named<'a>>,
     /// A suppression hides all sites behind it.
     pub(crate) is_suppressed: bool,
+}
+
+/// A line to look at, which is not proven to be at fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Named<'a> {
+    /// Its memory grows most, by as many bytes per second.
+    Largest(&'a Frame, f64),
+    /// It creates the threads.
+    CreatesThreads(&'a Frame),
 }
 
 /// The sites of one line, taken together.
@@ -48,11 +59,19 @@ pub(crate) struct Line<'a> {
     pub(crate) next: &'a [Advice],
 }
 
-impl Finding<'_> {
+impl<'a> Finding<'a> {
     /// Growth of all its processes together, bytes per second; `None` if it is not about bytes.
     pub(crate) fn rate(&self) -> Option<f64> {
         let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
         rates.reduce(|sum, rate| sum + rate)
+    }
+
+    /// The line to blame: its lines have enough of the growth.
+    pub(crate) fn blamed(&self) -> Option<&Line<'a>> {
+        let lines = self.lines.iter();
+        let bytes: f64 = lines.map(|line| line.bytes + line.holes).sum();
+        let is_enough = self.rate().is_none_or(|rate| bytes >= REPORTED * rate);
+        self.lines.first().filter(|_| is_enough)
     }
 
     /// Whether the verdict reports growth.
@@ -110,6 +129,7 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                     processes: vec![verdict],
                     growing_below: vec![],
                     lines,
+                    named: named(found, verdict).filter(|_| !is_suppressed),
                     is_suppressed,
                 };
                 findings.push((finding, HashSet::from([verdict.process])));
@@ -193,6 +213,28 @@ pub(crate) fn place(process: &Verdict) -> Option<Device> {
         Amount::Device(device) => Some(*device),
         _ => None,
     })
+}
+
+/// The line to look at first for a process whose sites are not to blame.
+fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
+    let mut accounts = found.accounts.iter();
+    let of_process = accounts.find(|of| of.process == process.process)?.named;
+    let frame = |site: SiteKey| {
+        let frames: Vec<&Frame> = found.stacks.get(site.stack).of_caller().collect();
+        own_line(&frames)
+    };
+    match process.class {
+        Class::ThreadChurn => frame(of_process.creates_threads?).map(Named::CreatesThreads),
+        // Not memory in use.
+        Class::FdLeak | Class::Retention | Class::MadvFree | Class::Thp | Class::CopyOnWrite => {
+            None
+        }
+        class if class.is_of_machine() || place(process).is_some() => None,
+        _ => {
+            let (site, rate) = of_process.largest?;
+            Some(Named::Largest(frame(site)?, rate))
+        }
+    }
 }
 
 /// The lines of the sites that have the class of their process; `of_process`: all verdicts on it and on its sites.

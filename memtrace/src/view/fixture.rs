@@ -51,6 +51,7 @@ fn frame(function: Option<&str>, inlined: bool) -> Frame {
         file: function.map(|_| "/src/leaker.c".into()),
         line: function.map(|_| 7),
         inlined,
+        is_packaged: false,
         unresolved: function.is_none().then(|| "no symbols".into()),
     }
 }

@@ -26,7 +26,14 @@ use table::{PAIRS, Pair};
 const TARGET: f64 = 0.95;
 
 /// Classes that a control must never get.
-const ALARMS: [&str; 5] = ["leak", "mapping-leak", "gpu-leak", "pinned", "retention"];
+const ALARMS: [&str; 6] = [
+    "leak",
+    "mapping-leak",
+    "thread-leak",
+    "gpu-leak",
+    "pinned",
+    "retention",
+];
 
 /// The verdict on one run.
 struct Outcome {

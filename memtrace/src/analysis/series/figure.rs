@@ -15,6 +15,8 @@ pub(crate) enum Figure {
     SharedDirty,
     HugePages,
     LazyFree,
+    /// Anonymous memory of stacks.
+    Stacks,
     /// Address space.
     Virtual,
     Threads,
@@ -40,6 +42,7 @@ pub(super) const FIGURES: &[(Figure, Reading)] = &[
     (Figure::SharedDirty, |sample| sample.shared_dirty),
     (Figure::HugePages, |sample| sample.anon_huge_pages),
     (Figure::LazyFree, |sample| sample.lazy_free),
+    (Figure::Stacks, |sample| sample.anon_stack),
     (Figure::Virtual, |sample| sample.vm_size),
     (Figure::Threads, |sample| sample.threads),
     (Figure::ThreadsCreated, |sample| sample.threads_created),

@@ -3,13 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    frames::{
-        Frame,
-        allocators::{Allocator, GLIBC},
-    },
-    ledger::ProcessId,
-    recording::Fact,
+use crate::frames::{
+    Frame,
+    allocators::{Allocator, GLIBC},
 };
 
 /// The allocators of a process, each with the bytes that it mapped.
@@ -31,15 +27,6 @@ impl Mapped {
         most.map(|(allocator, _)| *allocator)
             .or_else(|| Allocator::of_file(file()?))
     }
-}
-
-/// The file whose malloc the loader found for each process.
-pub(super) fn providers(facts: &[Fact]) -> HashMap<ProcessId, &str> {
-    facts
-        .iter()
-        .filter(|fact| fact.field == "malloc.provider")
-        .filter_map(|fact| Some((fact.process?, fact.value.as_str())))
-        .collect()
 }
 
 /// Estimated headers and rounding of `count` blocks of `bytes` in total. Unknown allocators are

@@ -6,6 +6,7 @@ use crate::{
         is_import,
         known_caches::{self, KnownCache},
         mappings::Use,
+        runtime_heaps::{self, RuntimeHeap},
     },
     ledger::SiteKey,
     recording::Stack,
@@ -39,6 +40,8 @@ pub(crate) struct Code {
     /// The cache that it fills.
     pub(crate) cache: Option<&'static KnownCache>,
     pub(crate) is_import: bool,
+    /// The runtime whose own code asked for the memory.
+    pub(crate) runtime: Option<&'static RuntimeHeap>,
 }
 
 impl Code {
@@ -47,6 +50,7 @@ impl Code {
             container,
             cache: known_caches::filled(stack.frames()),
             is_import: is_import(stack.frames()),
+            runtime: runtime_heaps::of(stack.of_caller()),
         }
     }
 }

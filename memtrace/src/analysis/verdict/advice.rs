@@ -46,6 +46,8 @@ pub(crate) enum Advice {
     /// Sites of mappings.
     LookAtMappings,
     ListMappings,
+    /// Mapped memory of the program.
+    Unmap,
 
     LookAtDeviceSites,
     /// How a caching allocator gives unused memory back.
@@ -74,6 +76,8 @@ pub(crate) enum Advice {
         setting: &'static str,
     },
     SetCache(&'static KnownCache),
+    /// The heap of a language's runtime.
+    LookInside(&'static str),
 
     FreezeBeforeFork,
     ShareArrays,
@@ -90,6 +94,10 @@ pub(crate) enum Advice {
     SetHugePagesOfAllocator,
     UseThreadPool,
     KeepOneThreadPool,
+    /// Threads that have ended.
+    JoinThreads,
+    /// Threads that run on.
+    LimitThreads,
 }
 
 /// Length of the next recording.
@@ -130,11 +138,13 @@ impl Advice {
 pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<Advice> {
     let of_cache = site.code.cache.map(Advice::SetCache);
     let longer = longer(context.quality);
+    let inside = site.code.runtime.map(|heap| Advice::LookInside(heap.tool));
     let of_class = match class.description().next_of_site {
-        Some(next) => next(site.key.layer, longer),
+        Some(next) => next(context, site, longer),
         None => Advice::RecordLonger(longer),
     };
-    of_cache.into_iter().chain([of_class]).collect()
+    let first = of_cache.into_iter().chain(inside);
+    first.chain([of_class]).collect()
 }
 
 /// For a process; `has_sites`: some of its sites have the same verdict, `on_device`: it is about the

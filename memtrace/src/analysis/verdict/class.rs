@@ -37,6 +37,8 @@ classes! {
     Pinned,
     /// Threads made and ended again and again.
     ThreadChurn,
+    /// Stacks of threads that nobody joined, or that do not end.
+    ThreadLeak,
     /// Address space or mappings grow, resident memory does not.
     MappingLeak,
     FdLeak,

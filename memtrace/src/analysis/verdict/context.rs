@@ -1,9 +1,9 @@
 //! The data that a process's sites and devices are judged by.
 
-use super::quality::Quality;
+use super::{quality::Quality, thresholds::OF_RESIDUAL};
 use crate::{
     analysis::{
-        series::{Place, ProcessSeries, SiteSeries},
+        series::{Figure, Place, ProcessSeries, SiteSeries},
         window::Window,
     },
     frames::mappings::Use,
@@ -14,12 +14,19 @@ pub(super) struct Context<'a> {
     pub(super) series: &'a ProcessSeries,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
-    /// The share of the mapped memory that became resident, for the program's mappings and for
-    /// stacks.
-    pub(super) touched: [(Use, Option<f64>); 2],
+    /// The share of the mapped memory that became resident, for the program's mappings, for stacks and for the heap of
+    /// a runtime.
+    pub(super) touched: [(Use, Option<f64>); 3],
 }
 
 impl Context<'_> {
+    /// Whether most of the threads have ended whose stacks a site has mapped, and still has.
+    pub(super) fn threads_ended(&self, stacks: &SiteSeries) -> bool {
+        let threads = self.series.figure(Figure::Threads);
+        let running = threads.map_or(0.0, |threads| self.window.change(threads));
+        running < OF_RESIDUAL * self.window.change(&stacks.live_count)
+    }
+
     /// The window for memory of this place: the start of a device may be later than that of the process.
     pub(super) fn window_of(&self, place: Place) -> Window {
         let mut devices = self.series.devices.iter();

@@ -5,6 +5,7 @@ use super::{
     class::{Class, Grade},
     evidence::Evidence,
     keepers::{Keeper, LostSite},
+    named::Named,
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
@@ -75,6 +76,7 @@ pub(crate) struct ProcessAccount {
     pub from: f64,
     pub to: f64,
     pub accounts: Vec<Account>,
+    pub(crate) named: Named,
 }
 
 impl Diagnosis {

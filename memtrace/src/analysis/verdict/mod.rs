@@ -13,7 +13,9 @@ mod evidence;
 mod finding;
 mod growth;
 mod keepers;
+mod named;
 mod offset;
+mod order;
 mod out_of_memory;
 mod process;
 mod quality;
@@ -44,7 +46,10 @@ pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
 pub(crate) use keepers::{How, Keeper, LostSite, alike, container, filling_line, keeper_of};
 #[cfg(test)]
+pub(crate) use named::Named;
+#[cfg(test)]
 pub(crate) use tests::assert_agrees;
+pub(crate) use thresholds::REPORTED;
 
 /// Judges every process of a recording, and its sites.
 pub(crate) fn diagnose(
@@ -103,6 +108,7 @@ fn judge(
         from,
         to,
         accounts: judged.accounts,
+        named: judged.named,
     });
     let mut sites = judged.sites;
     let keepers = Keepers {

@@ -5,11 +5,12 @@ use super::{
     advice::{self, Advice},
     class::Class,
     context::Context,
-    detectors::{none, rules, undetermined},
+    detectors::{rules, undetermined},
     device,
     diagnosis::{Scope, Verdict},
     finding::Finding,
-    growth,
+    named::Named,
+    order,
     quality::Quality,
     rule::{OfProcess, Unreliable},
     shape::Judged,
@@ -30,11 +31,12 @@ use crate::{
 
 /// A process's verdict with its sites' and its tables.
 pub(super) struct JudgedProcess {
-    /// At least one: of its devices that grow, and of its own memory.
+    /// At least one: of its devices that grow, and of its own memory and counts.
     pub(super) verdicts: Vec<Verdict>,
     pub(super) sites: Vec<Verdict>,
     pub(super) window: Window,
     pub(super) accounts: Vec<Account>,
+    pub(super) named: Named,
 }
 
 /// Judges a process; `None` for a child that ended too early.
@@ -57,7 +59,8 @@ pub(super) fn judge(
         series,
         window,
         quality,
-        touched: [Use::Program, Use::Stack].map(|what| (what, touched(series, window, what))),
+        touched: [Use::Program, Use::Stack, Use::Runtime]
+            .map(|what| (what, touched(series, window, what))),
     };
     let judged = Judged::of(&series.times, &held, window.from, PROCESS_FLOOR);
     let sites = match &judged {
@@ -70,8 +73,8 @@ pub(super) fn judge(
         too_short: is_short.then_some((lived, quality.least_life)),
         lost: quality.lost,
     });
-    let (finding, window) = match (unreliable, &judged) {
-        (None, Ok(judged)) => find(&Judging {
+    let (own, window) = match (unreliable, &judged) {
+        (None, Ok(judged)) => order::find(&Judging {
             context: &context,
             judged,
             sites: &sites,
@@ -82,7 +85,7 @@ pub(super) fn judge(
             },
         }),
         (found, _) => (
-            found.unwrap_or_else(|| undetermined::finding(vec![])),
+            vec![found.unwrap_or_else(|| undetermined::finding(vec![]))],
             window,
         ),
     };
@@ -94,9 +97,8 @@ pub(super) fn judge(
     let on_devices = findings.len();
     // If something grows, "nothing else grows" is not worth a verdict.
     let grows = findings.iter().any(|of| of.class != Class::GpuUnused);
-    if finding.class != Class::None || !grows {
-        findings.push(finding);
-    }
+    let own = own.into_iter();
+    findings.extend(own.filter(|of| of.class != Class::None || !grows));
     let blamed: Vec<Class> = sites.iter().map(|site| site.verdict.class).collect();
     let next = |class, on_device| {
         if !reliable {
@@ -107,6 +109,8 @@ pub(super) fn judge(
             advice::process(class, blamed.contains(&class), on_device, &context)
         }
     };
+    let rises = judged.is_ok_and(|judged| judged.trend.is_rising());
+    let named = Named::of(&context, rises);
     let verdicts = findings
         .into_iter()
         .enumerate()
@@ -128,6 +132,7 @@ pub(super) fn judge(
         sites: sites.into_iter().map(|site| site.verdict).collect(),
         window,
         accounts: accounts(series, window),
+        named,
     })
 }
 
@@ -136,26 +141,4 @@ fn unreliable(figures: &Unreliable) -> Option<Finding> {
         OfProcess::Unreliable(find) => find(figures),
         _ => None,
     })
-}
-
-/// The first rule that applies, and the part of the course that it is about.
-fn find(judging: &Judging) -> (Finding, Window) {
-    let (window, whole) = (judging.context.window, judging.whole);
-    let always = rules().find_map(|rule| match rule.find {
-        OfProcess::Always(find) => find(judging),
-        _ => None,
-    });
-    if let Some(found) = always {
-        return (found, whole);
-    }
-    if judging.judged.is_material() {
-        return (growth::largest(judging), window);
-    }
-    let flat = rules().find_map(|rule| match rule.find {
-        OfProcess::Flat(find) => find(judging).map(|found| (found, window)),
-        OfProcess::State(find) => find(judging).map(|found| (found, whole)),
-        OfProcess::Otherwise(find) => Some((find(judging), window)),
-        _ => None,
-    });
-    flat.unwrap_or_else(|| (none::finding(judging), window))
 }

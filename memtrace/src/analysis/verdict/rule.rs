@@ -4,11 +4,12 @@
 use super::{
     advice::{Advice, Longer},
     class::{Class, Grade},
+    context::Context,
     finding::Finding,
     shape::Shape,
     subjects::{Found, Growing, Grown, Judging, OnDevice, OutOfMemory, Part, SiteFinding},
 };
-use crate::event::Layer;
+use crate::analysis::series::SiteSeries;
 
 /// Description of a class.
 pub(super) struct Description {
@@ -36,7 +37,7 @@ pub(super) struct Description {
     /// blame.
     pub(super) on_screen: usize,
     /// What to try next for a site of this class; `None`: a longer recording.
-    pub(super) next_of_site: Option<fn(Layer, Longer) -> Advice>,
+    pub(super) next_of_site: Option<fn(&Context, &SiteSeries, Longer) -> Advice>,
 }
 
 /// Most of it left open.
@@ -99,9 +100,11 @@ pub(super) enum OfProcess {
     /// If it grows: parts of the growth that live allocations do not explain; the first match
     /// counts.
     Unexplained(fn(&Growing) -> Option<Part>),
-    /// If it does not grow.
+    /// Whether or not its memory grows, in addition to the rest.
+    Beside(fn(&Judging) -> Option<Finding>),
+    /// If it does not grow: each that is found, one of a class.
     Flat(fn(&Judging) -> Option<Finding>),
-    /// If it does not grow, on its whole course.
+    /// If it does not grow, on its whole course: the first match counts.
     State(fn(&Judging) -> Option<Finding>),
     /// Nothing else was found.
     Otherwise(fn(&Judging) -> Finding),

@@ -10,7 +10,7 @@ use super::{
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
-    subjects::{Grown, JudgedSite, LIVE, SiteFinding},
+    subjects::{COUNT_FLOOR, Grown, JudgedSite, LIVE, SiteFinding},
     survival::{self, Survival},
     thresholds::{
         FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR, SLOWING,
@@ -61,15 +61,25 @@ static ARENA: Statement = Statement {
     sentence: "an arena holds many objects: this line merely triggered a new one",
 };
 
+static CHUNKS_OF_SITE: Statement = Statement {
+    name: "site_took_chunks",
+    sentence: "{growth} in chunks of the heap of {heap} were requested here",
+};
+
+static CHUNKS: Statement = Statement {
+    name: "chunks_grow",
+    sentence: "all chunks: {growth} in {length}, {rate}",
+};
+
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     let series = context.series;
     // An allocator's own mappings hold blocks, whose sites are judged.
-    let sites = series.sites.iter().filter(|site| {
-        !matches!(
-            site.mapping,
-            Some(Use::Allocator | Use::Driver | Use::Library)
-        )
+    let sites = series.sites.iter().filter(|site| match site.mapping {
+        Some(Use::Allocator | Use::Driver | Use::Library) => false,
+        // The C library keeps some stacks for later threads.
+        Some(Use::Stack) => context.window.change(&site.live_count) >= COUNT_FLOOR,
+        Some(Use::Program | Use::Runtime) | None => true,
     });
     let tested: Vec<(&SiteSeries, Judged)> = sites
         .filter(|site| {
@@ -79,13 +89,9 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let arenas = Judged::of(
-        &series.times,
-        &series.python,
-        context.window.from,
-        SITE_FLOOR,
-    )
-    .ok();
+    let pool =
+        |values: &[f64]| Judged::of(&series.times, values, context.window.from, SITE_FLOOR).ok();
+    let (arenas, heap) = (pool(&series.python), pool(&series.mapped(Use::Runtime)));
     // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -100,8 +106,13 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
                 true => adjusted.next().unwrap_or(1.0),
                 false => judged.trend.p_value,
             };
-            match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
-                Some(arenas) if arenas.is_material() => arena(context, site, arenas),
+            let pool = match (site.key.layer, site.mapping) {
+                (Layer::Python, _) => arenas.as_ref(),
+                (_, Some(Use::Runtime)) => heap.as_ref(),
+                _ => None,
+            };
+            match pool {
+                Some(pool) if pool.is_material() => pooled(context, site, pool),
                 Some(_) => None,
                 None => alone(context, site, &judged, p, offset.covers(&site.key)),
             }
@@ -246,18 +257,32 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     }
 }
 
-/// A site that requested arenas. Which site needs the next one is chance, so all together have one
+/// A site that requested arenas or chunks of a heap. Which site needs the next one is chance, so all together have one
 /// shape.
-fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<JudgedSite> {
+fn pooled(context: &Context, site: &SiteSeries, pool: &Judged) -> Option<JudgedSite> {
     let growth = context.window.change(&site.live_bytes);
-    let trend = &arenas.trend;
-    if growth < arenas.threshold || growth < OF_LEVEL * trend.growth() {
+    let trend = &pool.trend;
+    if growth < pool.threshold || growth < OF_LEVEL * trend.growth() {
         return None;
     }
-    let (class, runner_up) = match arenas.shape() {
+    let runtime = site.code.runtime.filter(|_| site.key.layer == Layer::Vm);
+    let (class, runner_up) = match pool.shape() {
+        Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => (Class::Undetermined, Class::Leak),
         Shape::Steady => (Class::Leak, Class::Cache),
-        Shape::Slowing => (Class::Cache, Class::Leak),
-        Shape::Stepped | Shape::Between | Shape::Flat => (Class::Undetermined, Class::Leak),
+        Shape::Slowing if runtime.is_none() => (Class::Cache, Class::Leak),
+        _ => (Class::Undetermined, Class::Leak),
+    };
+    let of_site = ("growth", Amount::Change(growth));
+    let evidence = match runtime {
+        None => vec![
+            ARENAS_OF_SITE.with([of_site]),
+            ARENAS.with(grown(trend)),
+            ARENA.with([]),
+        ],
+        Some(heap) => vec![
+            CHUNKS_OF_SITE.with([of_site, ("heap", Amount::Word(heap.name))]),
+            CHUNKS.with(grown(trend)),
+        ],
     };
     let rate = context.window.rate(&site.live_bytes, &context.series.times);
     let found = SiteFinding {
@@ -265,11 +290,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
             Class::Undetermined => Grade::D,
             _ => Grade::C,
         },
-        evidence: vec![
-            ARENAS_OF_SITE.with([("growth", Amount::Change(growth))]),
-            ARENAS.with(grown(trend)),
-            ARENA.with([]),
-        ],
+        evidence,
         runner_up,
         rate: Some(rate),
         growth,

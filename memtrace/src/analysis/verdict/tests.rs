@@ -4,6 +4,7 @@ mod device_growth;
 mod device_states;
 mod held;
 mod keeping;
+mod kinds;
 mod shape;
 
 use super::*;

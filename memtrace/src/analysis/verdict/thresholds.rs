@@ -21,7 +21,7 @@ pub(super) const HOLDER_FLOOR: f64 = 128.0;
 pub(super) const MAJORITY: f64 = 0.6;
 
 /// A component that has this share of a growth is reported.
-pub(super) const REPORTED: f64 = 0.3;
+pub(crate) const REPORTED: f64 = 0.3;
 
 /// Share of the unexplained growth that must be of one kind (lazily freed, huge pages).
 pub(super) const OF_RESIDUAL: f64 = 0.5;

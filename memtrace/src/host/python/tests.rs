@@ -201,4 +201,5 @@ fn only_words_of_files_are_recorded() {
     let tagged = value(&facts, "python.package.c");
     assert_eq!(tagged, Some("1; wheel py3-none-any"));
     assert_eq!(value(&facts, "python.package.d"), None);
+    assert_eq!(value(&facts, "python.package_folders"), Some("/srv"));
 }

@@ -110,6 +110,7 @@ fn frame(function: &str) -> Frame {
         file: Some("leaker.c".into()),
         line: Some(7),
         inlined: function == "inner",
+        is_packaged: false,
         unresolved: None,
     }
 }

@@ -1,7 +1,10 @@
 //! Written recordings read back: at the end, at the peak, and at a time.
 
 use super::*;
-use crate::ledger::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals};
+use crate::{
+    frames::fixture::python,
+    ledger::{CacheTotals, DeviceTotals, Failure, FailureKey, StreamKey, StreamTotals},
+};
 
 #[test]
 fn devices_read_back_as_of_each_moment() {
@@ -537,4 +540,33 @@ fn metadata_without_named_allocators_is_unchanged() {
     let text = serde_json::to_string(&meta()).unwrap();
     assert!(!text.contains("allocator_prefixes"), "{text}");
     assert_eq!(serde_json::from_str::<Meta>(&text).unwrap(), meta());
+}
+
+#[test]
+fn files_below_folders_of_packages_are_marked() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let files = ["/opt/packages/orm/session.py", "/opt/packages/handler.py"];
+    let frames = files.map(|file| python("f", file, 1));
+    writer.location(LocationId(1), &frames).unwrap();
+    writer.nodes(NodeId(1), &[node(0, 1)]).unwrap();
+    let row = StackRow {
+        id: StackId(1),
+        node: NodeId(1),
+        end: End::Complete,
+        thread: None,
+    };
+    writer.stack(&row).unwrap();
+    let folders = Fact {
+        process: Some(ProcessId(1)),
+        field: PACKAGE_FOLDERS.into(),
+        value: "/srv/other:/opt/packages".into(),
+    };
+    writer.facts(&[folders]).unwrap();
+    writer.finish(START + SECOND).unwrap();
+    let overview = Recording::open(&path).unwrap().overview().unwrap();
+    let frames = overview.stacks.get(StackId(1)).frames();
+    let marked: Vec<bool> = frames.map(|frame| frame.is_packaged).collect();
+    assert_eq!(marked, [true, false]);
 }

@@ -20,9 +20,10 @@ use crate::{
 };
 
 /// Classes that a program which leaks must get, and the same program without the faulty line must not.
-const ALARMS: [Class; 5] = [
+const ALARMS: [Class; 6] = [
     Class::Leak,
     Class::MappingLeak,
+    Class::ThreadLeak,
     Class::GpuLeak,
     Class::Pinned,
     Class::Retention,

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     analysis::{
         account::{Account, Kind, Term},
-        verdict::{Amount, Evidence, Grade, ProcessAccount, Scope, Statement},
+        verdict::{Amount, Evidence, Grade, Named as Sites, ProcessAccount, Scope, Statement},
     },
     event::{Layer, StackId},
     frames::fixture::{native, python},
@@ -63,6 +63,7 @@ fn leak() -> Diagnosis {
                 growth: 13e6,
                 rows: vec![(Term::Holes(SITE), 11e6)],
             }],
+            named: Sites::default(),
         }],
         ..Diagnosis::default()
     };
@@ -344,6 +345,42 @@ fn a_finding_without_sites_shows_its_meaning() {
         "retention (grade B): freed memory that the allocator has not given back\n\
          \x20 process       7, 2.0 MiB/s in total\n\
          \x20 next          see the kept blocks\n"
+    );
+}
+
+/// A process of this class whose memory grows most at a line that is not to blame.
+fn named(class: Class, largest: f64) -> String {
+    let mut found = leak();
+    found.verdicts = vec![verdict(class, Scope::Process, 2_097_152.0)];
+    found.accounts[0].named = Sites {
+        largest: Some((SITE, largest)),
+        creates_threads: Some(SITE),
+    };
+    text(&found)
+}
+
+#[test]
+fn a_line_is_named_even_if_none_is_to_blame() {
+    for class in [Class::Undetermined, Class::Shmem, Class::None] {
+        let text = named(class, 1024.0);
+        let line = "\n  grows most    1.0 KiB/s by Classifier.forward  /srv/server.py:11\n";
+        assert!(text.contains(line), "{text}");
+    }
+    let threads = named(Class::ThreadChurn, 1024.0);
+    let line = "\n  created by    Classifier.forward  /srv/server.py:11\n";
+    assert!(threads.contains(line), "{threads}");
+    assert!(!named(Class::FdLeak, 1024.0).contains("server.py"));
+}
+
+#[test]
+fn a_line_with_little_of_the_growth_is_not_the_headline() {
+    let mut found = leak();
+    found.accounts[0].accounts.clear();
+    found.verdicts[1].rate = Some(1100.0);
+    let text = text(&found);
+    assert!(
+        text.starts_with("leak (grade B): memory that is never freed\n"),
+        "{text}"
     );
 }
 

@@ -20,7 +20,7 @@ pub(super) const CLASS: Description = Description {
     meaning: "memory that grew to a limit, or is approaching one",
     mistaken_for: Some(Class::Leak),
     longer: true,
-    next_of_site: Some(|_, longer| Advice::ConfirmLimit(longer)),
+    next_of_site: Some(|_, _, longer| Advice::ConfirmLimit(longer)),
     ..DESCRIPTION
 };
 

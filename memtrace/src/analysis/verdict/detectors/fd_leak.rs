@@ -5,7 +5,7 @@ use crate::analysis::{
     verdict::{
         advice::Advice,
         class::Class,
-        evidence::Statement,
+        evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
         subjects::counted,
     },
@@ -15,6 +15,7 @@ pub(super) const CLASS: Description = Description {
     name: "fd-leak",
     meaning: "file descriptors are opened and never closed",
     next: &[Advice::ListDescriptors],
+    on_screen: 2,
     ..DESCRIPTION
 };
 
@@ -23,11 +24,20 @@ static RISES: Statement = Statement {
     sentence: "open descriptors: {growth} in {length}, {rate}",
 };
 
+static MOST: Statement = Statement {
+    name: "descriptors_are",
+    sentence: "at the end most of them were {most}",
+};
+
 pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::FdLeak,
-    evidence: "descriptors",
-    find: OfProcess::Flat(|judging| {
+    evidence: "descriptors (also if it grows)",
+    find: OfProcess::Beside(|judging| {
         let judged = judging.rising(Figure::Descriptors)?;
-        Some(counted(Class::FdLeak, &RISES, &judged))
+        let mut found = counted(Class::FdLeak, &RISES, &judged);
+        let most = judging.context.series.descriptors.clone();
+        let most = most.map(|most| MOST.with([("most", Amount::Text(most))]));
+        found.evidence.extend(most);
+        Some(found)
     }),
 };

@@ -14,7 +14,7 @@ pub(super) const CLASS: Description = Description {
     name: "gpu-leak",
     meaning: "GPU memory that is never freed",
     next: &[Advice::LookAtDeviceSites],
-    next_of_site: Some(|_, _| Advice::FindKeeper),
+    next_of_site: Some(|_, _, _| Advice::FindKeeper),
     is_leak: true,
     ..DESCRIPTION
 };

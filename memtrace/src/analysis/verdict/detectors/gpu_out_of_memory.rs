@@ -7,6 +7,7 @@ use crate::analysis::verdict::{
     evidence::{Amount, Statement},
     rule::{DESCRIPTION, Description, OfProcess, Rule},
     subjects::OutOfMemory,
+    thresholds::REPORTED,
 };
 
 pub(super) const CLASS: Description = Description {
@@ -15,9 +16,6 @@ pub(super) const CLASS: Description = Description {
     on_screen: 4,
     ..DESCRIPTION
 };
-
-/// Least share of the caching allocator's memory outside blocks that makes fragmentation the cause.
-const IN_PIECES: f64 = 0.5;
 
 pub(in crate::analysis::verdict) static ASKED: Statement = Statement {
     name: "out_of_memory",
@@ -79,6 +77,11 @@ static FULL: Statement = Statement {
     sentence: "full: the reserved memory is in use",
 };
 
+static LIKELY_FULL: Statement = Statement {
+    name: "device_likely_full",
+    sentence: "probably full: nothing that was recorded shows another cause",
+};
+
 pub(super) const IMPOSSIBLE: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
     evidence: "the request is larger than the device",
@@ -118,16 +121,20 @@ pub(super) const HELD_BY_OTHERS: Rule<OfProcess> = Rule {
 
 pub(super) const LIKELY_FRAGMENTED: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
-    evidence: "probably fragmentation: half of the reserved memory is in no block, although the allocator gave back what it could",
+    evidence: "probably fragmentation: the reserved memory in no block and the rest of the device would be enough together; with the device's size unknown: 30 % of the reserved memory is in no block, although the allocator gave back what it could",
     find: OfProcess::Failed(|about| {
-        let unused = about.unused()?;
-        let reserved = about.cache()?.reserved? as f64;
+        let unused = about.unused().filter(|unused| *unused > 0.0)?;
+        let share = unused / about.cache()?.reserved? as f64;
+        let is_enough = match about.left {
+            Some(left) => unused + left >= about.requested(),
+            None => share >= REPORTED,
+        };
         let evidence = MOSTLY_UNUSED.with([
             ("unused", Amount::Bytes(unused)),
-            ("share", Amount::Share(unused / reserved.max(1.0))),
+            ("share", Amount::Share(share)),
         ]);
         let next = in_one_piece(about);
-        (reserved > 0.0 && unused >= IN_PIECES * reserved)
+        is_enough
             .then(|| about.found(Grade::C, evidence, next))
             .flatten()
     }),
@@ -137,12 +144,11 @@ pub(super) const DEVICE_FULL: Rule<OfProcess> = Rule {
     class: Class::GpuOutOfMemory,
     evidence: "full: otherwise",
     find: OfProcess::Failed(|about| {
-        let grade = match about.unused() {
-            Some(_) => Grade::B,
-            None => Grade::C,
-        };
         let next = vec![Advice::FreeDeviceMemory, Advice::LookForDeviceProcesses];
-        about.found(grade, FULL.with([]), next)
+        match about.unused().and(about.capacity) {
+            Some(_) => about.found(Grade::B, FULL.with([]), next),
+            None => about.found(Grade::C, LIKELY_FULL.with([]), next),
+        }
     }),
 };
 

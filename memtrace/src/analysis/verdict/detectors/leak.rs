@@ -17,8 +17,9 @@ pub(super) const CLASS: Description = Description {
     meaning: "memory that is never freed",
     mistaken_for: Some(Class::Cache),
     next: &[Advice::LookAtSites],
-    next_of_site: Some(|layer, _| match layer {
+    next_of_site: Some(|_, site, _| match site.key.layer {
         Layer::Python => Advice::RecordObjects,
+        Layer::Vm => Advice::Unmap,
         _ => Advice::FindKeeper,
     }),
     is_leak: true,

@@ -1,24 +1,31 @@
 //! Address space or mappings that grow while resident memory does not.
 
-use crate::analysis::{
-    series::Figure,
-    verdict::{
-        advice::Advice,
-        class::Class,
-        evidence::{Amount, Statement},
-        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
-        subjects::counted,
-        thresholds::OF_RESIDUAL,
+use crate::{
+    analysis::{
+        series::Figure,
+        verdict::{
+            advice::Advice,
+            class::Class,
+            context::Context,
+            evidence::{Amount, Statement},
+            rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
+            subjects::{COUNT_FLOOR, counted},
+            thresholds::OF_RESIDUAL,
+        },
     },
+    frames::mappings::Use,
 };
 
 pub(super) const CLASS: Description = Description {
     name: "mapping-leak",
     meaning: "address space that is mapped and never unmapped",
     next: &[Advice::LookAtMappings],
-    next_of_site: Some(|_, _| Advice::ListMappings),
+    next_of_site: Some(|_, _, _| Advice::ListMappings),
     ..DESCRIPTION
 };
+
+/// Mappings of one arena or stack: the part in use, and the rest of it or its guard.
+const MAPPINGS_OF_ONE: f64 = 2.0;
 
 static RISES: Statement = Statement {
     name: "mappings_rise",
@@ -38,19 +45,23 @@ pub(super) const SITES: Rule<OfProcess> = Rule {
 
 pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
-    evidence: "mappings",
+    evidence: "mappings, by 20 or more than allocators, stacks and libraries account for",
     find: OfProcess::Flat(|judging| {
         let judged = judging.rising(Figure::Mappings)?;
-        Some(counted(Class::MappingLeak, &RISES, &judged))
+        let Context { series, window, .. } = judging.context;
+        let others = series.sites.iter();
+        let others = others.filter(|site| !matches!(site.mapping, None | Some(Use::Program)));
+        let others: f64 = others.map(|site| window.change(&site.live_count)).sum();
+        let own = judged.trend.growth() - MAPPINGS_OF_ONE * others;
+        (own >= COUNT_FLOOR).then(|| counted(Class::MappingLeak, &RISES, &judged))
     }),
 };
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
-    evidence: "sites leak address space that is never touched, and more of it than memory",
+    evidence: "sites leak address space that is never touched",
     find: OfProcess::Flat(|judging| {
-        let mapped = judging.growth_of(Class::MappingLeak);
-        (mapped > judging.growth_of(Class::Leak)).then(|| judging.unseen(Class::MappingLeak))
+        (judging.growth_of(Class::MappingLeak) > 0.0).then(|| judging.unseen(Class::MappingLeak))
     }),
 };
 

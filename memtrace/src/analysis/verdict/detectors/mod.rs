@@ -21,6 +21,7 @@ mod retention;
 mod shmem;
 mod thp;
 mod thread_churn;
+mod thread_leak;
 pub(super) mod undetermined;
 
 use super::{
@@ -42,6 +43,7 @@ impl Class {
             Class::Shmem => &shmem::CLASS,
             Class::Pinned => &pinned::CLASS,
             Class::ThreadChurn => &thread_churn::CLASS,
+            Class::ThreadLeak => &thread_leak::CLASS,
             Class::MappingLeak => &mapping_leak::CLASS,
             Class::FdLeak => &fd_leak::CLASS,
             Class::Pressure => &pressure::CLASS,
@@ -126,6 +128,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
             cache::SITES,
             undetermined::SITES,
             mapping_leak::SITES,
+            thread_leak::SITES,
             leak::SPREAD,
             cache::SPREAD,
             undetermined::SPREAD,
@@ -136,7 +139,6 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
-            thread_churn::UNEXPLAINED,
             leak::HELD_OPEN,
             leak::HOLES,
             retention::UNEXPLAINED,
@@ -144,16 +146,16 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         ],
     },
     Question {
-        asks: "it does not grow, but page-locked memory does",
-        rules: &[pinned::UNSHOWN],
-    },
-    Question {
-        asks: "it does not grow, but a count does",
-        rules: &[fd_leak::COUNT, mapping_leak::COUNT, thread_churn::COUNT],
-    },
-    Question {
-        asks: "it does not grow, but the ledger does",
-        rules: &[mapping_leak::UNSEEN, leak::UNSEEN],
+        asks: "it does not grow, but these do: each that does, the fastest first",
+        rules: &[
+            pinned::UNSHOWN,
+            leak::UNSEEN,
+            mapping_leak::UNSEEN,
+            thread_leak::UNSEEN,
+            fd_leak::COUNT,
+            mapping_leak::COUNT,
+            thread_churn::COUNT,
+        ],
     },
     Question {
         asks: "it does not grow, but holds freed memory, or grew before",
@@ -180,11 +182,13 @@ pub(super) const SITE: &[Question<OfSite>] = &[
         asks: "grows",
         rules: &[
             undetermined::REPLACED,
+            undetermined::RUNTIME,
             cache::SLOWS,
             cache::KNOWN,
             undetermined::FILLS,
             pinned::SITE,
             gpu_leak::SITE,
+            thread_leak::SITE,
             mapping_leak::SITE,
             leak::SITE,
             undetermined::SITE,

@@ -24,9 +24,10 @@ static FILES: Statement = Statement {
 
 pub(super) const PART: Rule<OfProcess> = Rule {
     class: Class::PageCache,
-    evidence: "pages of files: RssFile",
+    evidence: "pages of files that were mapped before: RssFile",
     find: OfProcess::Part(|growing| {
-        let file = growing.change(growing.context.series.figure(Figure::File));
+        // More mappings are live memory.
+        let file = growing.change(growing.context.series.figure(Figure::File)) - growing.new_files;
         let evidence = FILES.with([("part", growing.amount(file))]);
         Some(growing.part(Class::PageCache, file, evidence))
     }),

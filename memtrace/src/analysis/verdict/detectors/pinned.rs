@@ -17,7 +17,7 @@ pub(super) const CLASS: Description = Description {
     name: "pinned",
     meaning: "page-locked host memory of a GPU runtime",
     next: &[Advice::PinFewer],
-    next_of_site: Some(|_, _| Advice::KeepFewerPinned),
+    next_of_site: Some(|_, _, _| Advice::KeepFewerPinned),
     ..DESCRIPTION
 };
 

@@ -27,10 +27,12 @@ static HUGE: Statement = Statement {
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::Thp,
-    evidence: "at least half of it is huge pages (AnonHugePages)",
+    evidence: "at least half of it is huge pages (AnonHugePages), and not an allocator's free memory",
     find: OfProcess::Unexplained(|growing| {
         let huge = growing.of_anonymous(Figure::HugePages);
-        (huge >= OF_RESIDUAL * growing.residual).then(|| {
+        // Memory that was in use is resident whatever the size of its pages.
+        let unused = growing.residual - growing.retained();
+        (huge.min(unused) >= OF_RESIDUAL * growing.residual).then(|| {
             let evidence = HUGE.with([
                 ("part", growing.amount(huge)),
                 ("rest", growing.amount(growing.residual)),

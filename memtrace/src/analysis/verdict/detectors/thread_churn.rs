@@ -5,10 +5,9 @@ use crate::analysis::{
     verdict::{
         advice::Advice,
         class::{Class, Grade},
-        evidence::{Amount, Statement},
+        evidence::Statement,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
-        shape::Judged,
-        subjects::{COUNT_FLOOR, counted},
+        subjects::counted,
     },
 };
 
@@ -19,11 +18,6 @@ pub(super) const CLASS: Description = Description {
     ..DESCRIPTION
 };
 
-static UNEXPLAINED_BY: Statement = Statement {
-    name: "threads_made",
-    sentence: "{made} threads created, while live allocations do not explain {rest}",
-};
-
 static RISES: Statement = Statement {
     name: "threads_made_rise",
     sentence: "threads created: {growth} in {length}, {rate}",
@@ -32,24 +26,6 @@ static RISES: Statement = Statement {
 static NOT_RESIDENT: Statement = Statement {
     name: "not_resident_by_threads",
     sentence: "resident memory does not grow with them",
-};
-
-pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
-    class: Class::ThreadChurn,
-    evidence: "the number of threads created rises",
-    find: OfProcess::Unexplained(|growing| {
-        let series = growing.context.series;
-        let window = growing.context.window;
-        let made = series.figure(Figure::ThreadsCreated)?;
-        let judged = Judged::of(&series.times, made, window.from, COUNT_FLOOR).ok()?;
-        judged.is_material().then(|| {
-            let evidence = UNEXPLAINED_BY.with([
-                ("made", Amount::Count(window.change(made))),
-                ("rest", growing.amount(growing.residual)),
-            ]);
-            growing.rest(Class::ThreadChurn, Grade::C, evidence)
-        })
-    }),
 };
 
 pub(super) const COUNT: Rule<OfProcess> = Rule {

@@ -20,6 +20,7 @@ pub(super) const CLASS: Description = Description {
     meaning: "the recording does not show what kind of growth this is",
     mistaken_for: Some(Class::Leak),
     longer: true,
+    on_screen: 2,
     ..DESCRIPTION
 };
 
@@ -189,6 +190,23 @@ pub(super) const REPLACED: Rule<OfSite> = Rule {
         grown.replaced.then(|| SiteFinding {
             evidence: vec![LIVE.of(&grown.judged.trend), IN_PLACE.with([])],
             rate: None,
+            ..SiteFinding::of(grown.judged)
+        })
+    }),
+};
+
+static OF_RUNTIME: Statement = Statement {
+    name: "of_runtime",
+    sentence: "the code of {runtime} itself asked for it, and its collector decides when to free it",
+};
+
+pub(super) const RUNTIME: Rule<OfSite> = Rule {
+    class: Class::Undetermined,
+    evidence: "the code of a runtime asked for it whose collector may wait long: V8, Java, .NET (`memtrace/src/frames/runtime_heaps.rs`)",
+    find: OfSite::Growing(|grown| {
+        let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
+        Some(SiteFinding {
+            evidence: vec![OF_RUNTIME.with([("runtime", Amount::Word(runtime.name))])],
             ..SiteFinding::of(grown.judged)
         })
     }),

@@ -19,9 +19,11 @@ pub(in super::super) struct Growing<'a> {
     pub(in super::super) sites: &'a [JudgedSite],
     /// Bytes; more than 0.
     pub(in super::super) growth: f64,
-    /// Growth of anonymous memory explained by live blocks, and the rest of it.
+    /// Growth explained by live blocks and mappings, but not of shared memory, and the rest of anonymous memory.
     pub(in super::super) live: f64,
     pub(in super::super) residual: f64,
+    /// Growth of the pages of files that the program has mapped since.
+    pub(in super::super) new_files: f64,
 }
 
 /// A class and how much of the growth it has.
@@ -47,11 +49,13 @@ impl<'a> Growing<'a> {
         let footprint = series.footprint().unwrap_or_else(|| series.live());
         let growth = window.change(&footprint).max(f64::MIN_POSITIVE);
         let accounts = accounts(series, *window);
-        let mut accounts = accounts.iter();
-        let (live, residual) = match accounts.find(|account| account.kind == Kind::Anonymous) {
+        let of_kind = |kind| accounts.iter().find(|account| account.kind == kind);
+        let mapped = |kind| of_kind(kind).map_or(0.0, |of| of.of(Term::LiveMappings).max(0.0));
+        let (live, residual) = match of_kind(Kind::Anonymous) {
             Some(account) => {
                 let residual = account.retained() + account.of(Term::Unattributed);
-                (account.growth - residual, residual)
+                let anonymous = account.growth - residual;
+                (anonymous + mapped(Kind::File), residual)
             }
             None => (growth, 0.0),
         };
@@ -61,6 +65,7 @@ impl<'a> Growing<'a> {
             growth,
             live,
             residual,
+            new_files: mapped(Kind::File),
         }
     }
 

@@ -54,7 +54,8 @@ fn fragmentation_is_distinguished_from_a_full_device() {
     for (allocated, reserved, kind, grade) in [
         (100, 900, "fragmented", Grade::B),
         (100, 390, "mostly_unused", Grade::C),
-        (900, 1000, "device_full", Grade::B),
+        (360, 610, "mostly_unused", Grade::C),
+        (900, 1000, "device_likely_full", Grade::C),
     ] {
         let found = refused(100, Origin::Launched, cache(allocated, reserved));
         expect(&found, Class::GpuOutOfMemory);
@@ -63,7 +64,7 @@ fn fragmentation_is_distinguished_from_a_full_device() {
         assert!(kinds(verdict).contains(&kind), "{verdict:#?}");
         let next = &verdict.next;
         let of_pieces = |advice: &Advice| matches!(advice, Advice::AgainstFragmentation(_));
-        let is_full = kind == "device_full";
+        let is_full = kind == "device_likely_full";
         assert_eq!(next.iter().any(of_pieces), !is_full, "{next:?}");
         assert_eq!(
             next.contains(&Advice::FreeDeviceMemory),
@@ -76,12 +77,13 @@ fn fragmentation_is_distinguished_from_a_full_device() {
 /// The process has 300 MiB and asks for 700 MiB more.
 #[test]
 fn the_capacity_of_the_device_decides() {
-    for (capacity, kind) in [
-        (600, "larger_than_device"),
-        (900, "device_full"),
-        (1100, "held_by_others"),
+    for (capacity, allocated, kind) in [
+        (600, 290, "larger_than_device"),
+        (900, 290, "device_full"),
+        (900, 150, "mostly_unused"),
+        (1100, 290, "held_by_others"),
     ] {
-        let held = cache(290, 300);
+        let held = cache(allocated, 300);
         let found = of(&|t| Moment {
             device: Some(held),
             capacity: Some(capacity),

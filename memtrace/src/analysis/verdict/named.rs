@@ -1,0 +1,51 @@
+//! Sites that a screen names although no verdict blames them: where to look first.
+
+use super::{context::Context, thresholds::SITE_FLOOR};
+use crate::{
+    analysis::series::{Place, SiteSeries, place},
+    frames::mappings::Use,
+    ledger::SiteKey,
+};
+
+/// Sites of a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Named {
+    /// That whose memory grew most, if enough to matter, and its rate in bytes per second; `None` if the process does not
+    /// grow at all.
+    pub(crate) largest: Option<(SiteKey, f64)>,
+    /// That which maps the stacks of new threads most often.
+    pub(crate) creates_threads: Option<SiteKey>,
+}
+
+impl Named {
+    /// `rises`: so does the memory of the process, however slowly.
+    pub(super) fn of(context: &Context, rises: bool) -> Named {
+        let window = context.window;
+        let most = |value: &dyn Fn(&SiteSeries) -> f64| {
+            let sites = context.series.sites.iter();
+            let valued = sites.map(|site| (site.key, value(site)));
+            let best = valued.max_by(|a, b| a.1.total_cmp(&b.1));
+            best.filter(|(_, value)| *value > 0.0)
+        };
+        let largest = most(&|site| {
+            let is_of_program = matches!(
+                site.mapping,
+                None | Some(Use::Program | Use::Stack | Use::Runtime)
+            );
+            if !is_of_program || place(&site.key) != Place::Host {
+                return 0.0;
+            }
+            context.touched(site).unwrap_or(1.0) * window.change(&site.live_bytes)
+        });
+        let seconds = window.change(&context.series.times).max(f64::MIN_POSITIVE);
+        let largest = largest.filter(|(_, growth)| rises && *growth >= SITE_FLOOR);
+        let creates_threads = most(&|site| match site.mapping {
+            Some(Use::Stack) => window.change(&site.alloc_count),
+            _ => 0.0,
+        });
+        Named {
+            largest: largest.map(|(site, growth)| (site, growth / seconds)),
+            creates_threads: creates_threads.map(|(site, _)| site),
+        }
+    }
+}
