@@ -148,8 +148,10 @@ fn find(judging: &Judging) -> (Finding, Window) {
     if let Some(found) = always {
         return (found, whole);
     }
-    if judging.judged.is_material() {
-        return (growth::largest(judging), window);
+    if judging.judged.is_material()
+        && let Some(found) = growth::largest(judging)
+    {
+        return (found, window);
     }
     let flat = rules().find_map(|rule| match rule.find {
         OfProcess::Flat(find) => find(judging).map(|found| (found, window)),

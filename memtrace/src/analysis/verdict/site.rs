@@ -79,13 +79,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let arenas = Judged::of(
-        &series.times,
-        &series.python,
-        context.window.from,
-        SITE_FLOOR,
-    )
-    .ok();
+    let arenas = course_of_arenas(context);
     // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -109,6 +103,20 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .collect();
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
+}
+
+/// The course of Python's arenas together. They are requested in steps of up to a MiB; where their objects fill them
+/// at a steady rate, what is resident beyond the blocks of malloc shows it better.
+fn course_of_arenas(context: &Context) -> Option<Judged> {
+    let Context { series, window, .. } = context;
+    let judged = |values: &[f64], floor| Judged::of(&series.times, values, window.from, floor).ok();
+    let whole = judged(&series.python, SITE_FLOOR)?;
+    let grown = window.change(&series.python);
+    let filled = judged(&series.beyond_blocks()?, PROCESS_FLOOR);
+    // At most one arena was there before, partly filled.
+    let fills =
+        |filled: &Judged| filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * grown;
+    Some(filled.filter(fills).unwrap_or(whole))
 }
 
 /// A site's own course, after the start.
@@ -249,9 +257,10 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
 /// A site that requested arenas. Which site needs the next one is chance, so all together have one
 /// shape.
 fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<JudgedSite> {
-    let growth = context.window.change(&site.live_bytes);
+    let Context { series, window, .. } = context;
+    let growth = window.change(&site.live_bytes);
     let trend = &arenas.trend;
-    if growth < arenas.threshold || growth < OF_LEVEL * trend.growth() {
+    if growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
         return None;
     }
     let (class, runner_up) = match arenas.shape() {
@@ -259,7 +268,6 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
         Shape::Slowing => (Class::Cache, Class::Leak),
         Shape::Stepped | Shape::Between | Shape::Flat => (Class::Undetermined, Class::Leak),
     };
-    let rate = context.window.rate(&site.live_bytes, &context.series.times);
     let found = SiteFinding {
         grade: match class {
             Class::Undetermined => Grade::D,
@@ -271,8 +279,8 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
             ARENA.with([]),
         ],
         runner_up,
-        rate: Some(rate),
-        growth,
+        rate: Some(share * trend.slope),
+        growth: share * trend.growth(),
     };
     Some(finish(context, site, class, found))
 }
@@ -299,15 +307,19 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         evidence,
         runner_up: Some(found.runner_up),
         next: advice::site(class, site, context),
-        rate: found.rate,
+        rate: found
+            .rate
+            .map(|rate| rate + window.rate(&overhead, &series.times)),
         blocks: Some(window.rate(&site.live_count, &series.times)),
         keeper: None,
     };
     JudgedSite {
         verdict,
         growth,
-        resident: growth * context.touched(site).unwrap_or(1.0),
+        resident: growth * context.touched(site).unwrap_or(1.0) + window.change(&overhead),
         holes: site.holes,
         place: place(&site.key),
     }
 }
+    let share = growth / window.change(&series.python).max(growth);
+    let overhead = series.overhead_of(site);

@@ -4,6 +4,7 @@ mod device_growth;
 mod device_states;
 mod held;
 mod keeping;
+mod rates;
 mod shape;
 
 use super::*;
@@ -163,6 +164,9 @@ fn nothing_grows() {
         panic!("{visible:?}");
     };
     assert!((1.0..MIB).contains(visible), "{visible}");
+    // A total is that of resident memory.
+    assert_eq!(found.verdicts[0].rate, None);
+    assert!(found.verdicts[1].rate.unwrap() > 1000.0);
     // Start-up is not growth.
     expect(&of(&|t| heap(t.min(10.0), 5.0 + t.min(10.0))), Class::None);
 }

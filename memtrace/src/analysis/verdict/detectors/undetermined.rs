@@ -2,7 +2,7 @@
 
 use crate::analysis::{
     series::DeviceSeries,
-    statistics::MIN_POINTS,
+    statistics::{MIN_POINTS, Trend},
     verdict::{
         class::{Class, Grade},
         detectors::cache,
@@ -20,6 +20,7 @@ pub(super) const CLASS: Description = Description {
     meaning: "the recording does not show what kind of growth this is",
     mistaken_for: Some(Class::Leak),
     longer: true,
+    on_screen: 1,
     ..DESCRIPTION
 };
 
@@ -41,6 +42,11 @@ static RECORDS_LOST: Statement = Statement {
 static NO_PART: Statement = Statement {
     name: "no_part",
     sentence: "no single kind of memory accounts for {least} of the growth: live {live}, unexplained {rest}",
+};
+
+static TOO_SLOW: Statement = Statement {
+    name: "too_slow",
+    sentence: "grows by {rate}, {daily} a day: too slow to tell the kind in {length:.0}",
 };
 
 static UNEXPLAINED_REST: Statement = Statement {
@@ -201,6 +207,22 @@ pub(super) const FILLS: Rule<OfSite> = Rule {
 };
 
 pub(super) const SITE: Rule<OfSite> = Rule {
+pub(super) const SLOW: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "it grows steadily, by less than 2 % of its level",
+    find: OfProcess::Flat(|judging| {
+        const DAY: f64 = 24.0 * 3600.0;
+        let trend = &judging.judged.trend;
+        let evidence = TOO_SLOW.with([
+            ("rate", Amount::BytesPerSecond(trend.slope)),
+            ("daily", Amount::Bytes(trend.slope * DAY)),
+            ("length", Amount::Seconds(trend.to - trend.from)),
+        ]);
+        let slow = judging.judged.is_slow();
+        slow.then(|| growing(vec![evidence], trend))
+    }),
+};
+
     class: Class::Undetermined,
     evidence: "grows in any other way",
     find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
@@ -211,6 +233,15 @@ pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
     NO_PART
         .with([
             ("live", growing.amount(growing.live)),
+/// A process with this growth.
+pub(in super::super) fn growing(evidence: Vec<Evidence>, trend: &Trend) -> Finding {
+    Finding {
+        rate: Some(trend.slope),
+        runner_up: CLASS.mistaken_for,
+        ..finding(evidence)
+    }
+}
+
             ("rest", growing.amount(growing.residual)),
         ])
         .against([("least", Amount::Share(REPORTED))])

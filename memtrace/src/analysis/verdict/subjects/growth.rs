@@ -50,7 +50,8 @@ impl<'a> Growing<'a> {
         let mut accounts = accounts.iter();
         let (live, residual) = match accounts.find(|account| account.kind == Kind::Anonymous) {
             Some(account) => {
-                let residual = account.retained() + account.of(Term::Unattributed);
+                // Less than nothing: the blocks took memory that was resident before.
+                let residual = account.retained() + account.of(Term::Unattributed).max(0.0);
                 (account.growth - residual, residual)
             }
             None => (growth, 0.0),
