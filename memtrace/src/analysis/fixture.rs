@@ -48,6 +48,8 @@ pub(super) struct Moment {
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
+    /// Blocks freed so far that were not seen being allocated.
+    pub(super) unknown_frees: u64,
 /// names with semicolons between them are a whole stack, leaf first.
 pub(super) type SiteCourse = (Layer, &'static str, bool, f64, u64);
 
@@ -199,6 +201,10 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
         };
         let failures = moment.failures.iter();
         changes.failures = failures
+        let unknown = losses
+            .iter_mut()
+            .find(|(reason, _)| *reason == Reason::UnknownFree);
+        unknown.unwrap().1 = moment.unknown_frees;
             .map(|(layer, name, size, held)| {
                 let number = names.iter().position(|known| known == name);
                 let key = FailureKey {

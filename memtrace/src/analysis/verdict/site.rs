@@ -97,7 +97,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
                 Some(arenas) if arenas.is_material() => arena(context, site, arenas),
                 Some(_) => None,
-                None => alone(context, site, &judged, p, offset.covers(&site.key)),
+                None => alone(context, site, &judged, p, offset.of_site(&site.key)),
             }
         })
         .collect();
@@ -145,7 +145,7 @@ fn alone(
     site: &SiteSeries,
     judged: &Judged,
     p: f64,
-    replaced: bool,
+    replaced: Option<&Evidence>,
 ) -> Option<JudgedSite> {
     let late = judged
         .is_material()
@@ -180,7 +180,7 @@ fn alone(
         };
         found.map(|found| (rule.class, found))
     })?;
-    if let Some(late) = late.filter(|_| !replaced) {
+    if let Some(late) = late.filter(|_| replaced.is_none()) {
         let mut evidence = tests(judged, p, &late);
         evidence.push(grown.survival.evidence());
         found.evidence.splice(0..0, evidence);

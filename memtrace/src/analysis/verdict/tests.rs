@@ -4,6 +4,7 @@ mod device_growth;
 mod device_states;
 mod held;
 mod keeping;
+mod older;
 mod rates;
 mod shape;
 
@@ -53,6 +54,18 @@ pub(crate) fn assert_agrees(found: &Diagnosis) {
 fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
     judged(&Course {
         origin: Origin::Launched,
+        n: 100,
+        ends: false,
+        lost: 0,
+        heap: true,
+        at,
+    })
+}
+
+/// The same of a process that was attached to.
+fn attached(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
+    judged(&Course {
+        origin: Origin::Attached,
         n: 100,
         ends: false,
         lost: 0,

@@ -69,11 +69,6 @@ static NOT_ASKED_FOR: Statement = Statement {
     sentence: "its recorded allocations do not grow: the rest is the context, modules, libraries that allocate in other ways, first touch of managed memory, or the driver's pool",
 };
 
-static IN_PLACE: Statement = Statement {
-    name: "sites_replace_one_another",
-    sentence: "other sites of this layer shrank by a similar amount: memory moved between sites",
-};
-
 pub(super) const SHORT: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
     evidence: "too few intervals",
@@ -190,10 +185,10 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const REPLACED: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much",
+    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, of a process attached to, memory from before does, and at least half as many blocks were freed that were not seen being allocated",
     find: OfSite::Growing(|grown| {
-        grown.replaced.then(|| SiteFinding {
-            evidence: vec![LIVE.of(&grown.judged.trend), IN_PLACE.with([])],
+        grown.replaced.map(|evidence| SiteFinding {
+            evidence: vec![LIVE.of(&grown.judged.trend), evidence.clone()],
             rate: None,
             ..SiteFinding::of(grown.judged)
         })
@@ -207,6 +202,11 @@ pub(super) const FILLS: Rule<OfSite> = Rule {
 };
 
 pub(super) const SITE: Rule<OfSite> = Rule {
+    class: Class::Undetermined,
+    evidence: "grows in any other way",
+    find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
+};
+
 pub(super) const SLOW: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
     evidence: "it grows steadily, by less than 2 % of its level",
@@ -223,16 +223,16 @@ pub(super) const SLOW: Rule<OfProcess> = Rule {
     }),
 };
 
-    class: Class::Undetermined,
-    evidence: "grows in any other way",
-    find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
-};
-
 /// Evidence that no part of a process's growth is large enough.
 pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
     NO_PART
         .with([
             ("live", growing.amount(growing.live)),
+            ("rest", growing.amount(growing.residual)),
+        ])
+        .against([("least", Amount::Share(REPORTED))])
+}
+
 /// A process with this growth.
 pub(in super::super) fn growing(evidence: Vec<Evidence>, trend: &Trend) -> Finding {
     Finding {
@@ -240,11 +240,6 @@ pub(in super::super) fn growing(evidence: Vec<Evidence>, trend: &Trend) -> Findi
         runner_up: CLASS.mistaken_for,
         ..finding(evidence)
     }
-}
-
-            ("rest", growing.amount(growing.residual)),
-        ])
-        .against([("least", Amount::Share(REPORTED))])
 }
 
 pub(in super::super) fn finding(evidence: Vec<Evidence>) -> Finding {
