@@ -52,6 +52,14 @@ impl ProcessSeries {
         Some(rest.collect())
     }
 
+    /// The point from which on no import adds memory; 0 without imports.
+    pub(crate) fn imported(&self) -> usize {
+        let sites = self.sites.iter().filter(|site| site.code.is_import);
+        let imports = self.sum(sites.map(|site| site.live_bytes.as_slice()));
+        let last = imports.windows(2).rposition(|pair| pair[1] > pair[0]);
+        last.map_or(0, |before| before + 2)
+    }
+
     fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
         let mut sum = vec![0.0; self.times.len()];
         for part in parts {

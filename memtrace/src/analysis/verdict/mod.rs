@@ -13,6 +13,7 @@ mod evidence;
 mod finding;
 mod growth;
 mod keepers;
+mod line;
 mod offset;
 mod out_of_memory;
 mod process;
@@ -92,7 +93,7 @@ fn judge(
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, quality, machine) else {
+    let Some(judged) = process::judge(series, stacks, quality, machine) else {
         diagnosis.too_short += 1;
         return;
     };

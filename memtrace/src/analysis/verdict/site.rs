@@ -7,6 +7,7 @@ use super::{
     detectors::SITE,
     diagnosis::{Scope, Verdict},
     evidence::{Amount, Evidence, Statement, grown},
+    line,
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
@@ -46,6 +47,11 @@ static WITHOUT: Statement = Statement {
     sentence: "{share} of the allocated bytes have no stack: other sites may be among them",
 };
 
+static OF_LINE: Statement = Statement {
+    name: "stacks_of_line",
+    sentence: "{stacks} stacks of one line together, as code and callers change:",
+};
+
 static ARENAS_OF_SITE: Statement = Statement {
     name: "site_took_arenas",
     sentence: "{growth} in arenas of Python's object allocator were requested here",
@@ -63,15 +69,7 @@ static ARENA: Statement = Statement {
 
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
-    let series = context.series;
-    // An allocator's own mappings hold blocks, whose sites are judged.
-    let sites = series.sites.iter().filter(|site| {
-        !matches!(
-            site.mapping,
-            Some(Use::Allocator | Use::Driver | Use::Library)
-        )
-    });
-    let tested: Vec<(&SiteSeries, Judged)> = sites
+    let tested: Vec<(&SiteSeries, Judged)> = tested_sites(context)
         .filter(|site| {
             let last = site.live_bytes.last();
             last.is_some_and(|last| *last >= floor(site, grows))
@@ -97,12 +95,63 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             match arenas.as_ref().filter(|_| site.key.layer == Layer::Python) {
                 Some(arenas) if arenas.is_material() => arena(context, site, arenas),
                 Some(_) => None,
-                None => alone(context, site, &judged, p, offset.of_site(&site.key)),
+                None => {
+                    let found = alone(context, site, &judged, p, offset.of_site(&site.key))?;
+                    Some(finish(context, site, found))
+                }
             }
         })
         .collect();
+    add_lines(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
+}
+
+/// Judges the sites of a line together that do not leak each by itself. If they do together, each has its part.
+fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+    let scope = |site: &SiteSeries| Scope::Site(site.key);
+    let leaks = |site: &SiteSeries| {
+        let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
+        leaks.any(|of| of.verdict.scope == scope(site))
+    };
+    let sites = tested_sites(context).filter(|site| !leaks(site));
+    for line in line::of_several(context, sites) {
+        let found = line::together(&line).and_then(|all| {
+            let course = course_of(context, &all, SITE_FLOOR)?;
+            let p = course.trend.p_value;
+            alone(context, &all, &course, p, offset.of_site(&all.key))
+        });
+        let Some((class, all)) = found.filter(|(class, _)| class.is_leak()) else {
+            continue;
+        };
+        judged.retain(|of| !line.iter().any(|site| of.verdict.scope == scope(site)));
+        let stacks = Amount::Count(line.len() as f64);
+        let evidence = [vec![OF_LINE.with([("stacks", stacks)])], all.evidence].concat();
+        let Context { series, window, .. } = context;
+        for site in line {
+            let part = SiteFinding {
+                evidence: evidence.clone(),
+                grade: all.grade,
+                runner_up: all.runner_up,
+                rate: Some(window.rate(&site.live_bytes, &series.times)),
+                growth: window.change(&site.live_bytes),
+            };
+            if part.growth > 0.0 {
+                judged.push(finish(context, site, (class, part)));
+            }
+        }
+    }
+}
+
+/// The sites that are judged: an allocator's own mappings hold blocks, whose sites are.
+fn tested_sites<'a>(context: &Context<'a>) -> impl Iterator<Item = &'a SiteSeries> {
+    let sites = context.series.sites.iter();
+    sites.filter(|site| {
+        !matches!(
+            site.mapping,
+            Some(Use::Allocator | Use::Driver | Use::Library)
+        )
+    })
 }
 
 /// The course of Python's arenas together. They are requested in steps of up to a MiB; where their objects fill them
@@ -146,7 +195,7 @@ fn alone(
     judged: &Judged,
     p: f64,
     replaced: Option<&Evidence>,
-) -> Option<JudgedSite> {
+) -> Option<(Class, SiteFinding)> {
     let late = judged
         .is_material()
         .then(|| late_to_early(context, site, judged));
@@ -185,7 +234,7 @@ fn alone(
         evidence.push(grown.survival.evidence());
         found.evidence.splice(0..0, evidence);
     }
-    Some(finish(context, site, class, found))
+    Some((class, found))
 }
 
 /// Results of the tests of a growing site.
@@ -225,8 +274,8 @@ struct Late {
     steady: f64,
 }
 
-/// Measured by the work that others do meanwhile, if they do enough of it: a program, or its
-/// machine, may be busier at one time than at another. Otherwise by time.
+/// By the work that others do meanwhile, if they do enough of it: a program, or its machine, may be busier at one time than
+/// at another. Otherwise by time, and so if growth goes on by time while the work came in a burst.
 fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late {
     let Context { series, window, .. } = context;
     let by_time = Late {
@@ -246,6 +295,10 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     if window.change(&others) < window.change(&site.alloc_count) {
         return by_time;
     }
+    let goes_on = matches!(judged.shape(), Shape::Steady | Shape::Stepped);
+    if goes_on && window.has_burst(&others) {
+        return by_time;
+    }
     let clock = others.get(window.from..).unwrap_or_default();
     Late {
         ratio: judged.trend.late_to_early_per(clock),
@@ -263,6 +316,7 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
     if growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
         return None;
     }
+    let share = growth / window.change(&series.python).max(growth);
     let (class, runner_up) = match arenas.shape() {
         Shape::Steady => (Class::Leak, Class::Cache),
         Shape::Slowing => (Class::Cache, Class::Leak),
@@ -282,10 +336,11 @@ fn arena(context: &Context, site: &SiteSeries, arenas: &Judged) -> Option<Judged
         rate: Some(share * trend.slope),
         growth: share * trend.growth(),
     };
-    Some(finish(context, site, class, found))
+    Some(finish(context, site, (class, found)))
 }
 
-fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding) -> JudgedSite {
+fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> JudgedSite {
+    let (class, found) = found;
     let SiteFinding {
         mut grade,
         mut evidence,
@@ -298,6 +353,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         evidence.push(WITHOUT.with([("share", Amount::Share(without_stack))]));
     }
     let Context { series, window, .. } = context;
+    let overhead = series.overhead_of(site);
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -321,5 +377,3 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         place: place(&site.key),
     }
 }
-    let share = growth / window.change(&series.python).max(growth);
-    let overhead = series.overhead_of(site);
