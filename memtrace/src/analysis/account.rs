@@ -127,7 +127,7 @@ impl Term {
                 "not requested since the recording began: context, modules, libraries, older memory"
             }
             Term::Unattributed if bytes < 0.0 => {
-                "the bounds above are too high: together they exceed the growth"
+                "memory from before was reused, or what the rows above bound is not all touched"
             }
             Term::Unattributed => {
                 "not explained: first touch of older memory, or memory outside any allocator"

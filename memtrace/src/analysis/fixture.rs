@@ -3,7 +3,7 @@
 
 use crate::{
     event::{Device, Layer, OUT_OF_MEMORY, StackId},
-    frames::{Frame, FrameKind},
+    frames::{Frame, FrameKind, fixture},
     ledger::{
         Births, Changes, DeviceTotals, Failure, FailureKey, Holes, LayerTotals, ProcessId, SiteKey,
         SiteTotals, Totals,
@@ -21,6 +21,9 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 const MAIN: NodeId = NodeId(1);
 
 pub(super) const MIB: f64 = 1024.0 * 1024.0;
+
+/// The name of a function that stands for Python's import system.
+pub(super) const IMPORT: &str = "import";
 
 /// Most blocks of a site whose births count.
 const BLOCKS: u64 = 100_000;
@@ -45,6 +48,8 @@ pub(super) struct Moment {
     pub(super) holes: Vec<(&'static str, f64)>,
     /// Holders of the blocks of sites, whose stacks are numbered in order of appearance.
     pub(super) holders: Vec<Holders>,
+    /// Blocks freed so far that were not seen being allocated.
+    pub(super) unknown_frees: u64,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
@@ -64,6 +69,9 @@ pub(super) struct Course<'a> {
 }
 
 fn frame(function: &str) -> Frame {
+    if function == IMPORT {
+        return fixture::python("_load", "<frozen importlib._bootstrap>", 1);
+    }
     Frame {
         kind: FrameKind::Native,
         function: Some(function.into()),
@@ -194,6 +202,10 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             .push(((row.id, Layer::Heap), LayerTotals::default()));
         let mut losses: Vec<_> = Reason::ALL.map(|reason| (reason, 0)).into();
         losses[Reason::RingFullAlloc as usize].1 = course.lost * second;
+        let unknown = losses
+            .iter_mut()
+            .find(|(reason, _)| *reason == Reason::UnknownFree);
+        unknown.unwrap().1 = moment.unknown_frees;
         let mut interval = Interval {
             time_ns: START + second * SECOND,
             ..Interval::default()

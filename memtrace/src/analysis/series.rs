@@ -7,6 +7,7 @@ mod figure;
 mod heap_allocator;
 mod place;
 mod site;
+mod sums;
 
 use std::collections::HashMap;
 
@@ -139,27 +140,6 @@ impl ProcessSeries {
         self.beside(Place::Locked, Layer::Pinned)
     }
 
-    /// Resident and swapped-out memory together; `None` if it could not be read. Without file pages
-    /// if they become fewer: the kernel reclaims them whenever it likes, which hides other growth.
-    pub(crate) fn footprint(&self) -> Option<Vec<f64>> {
-        self.figure(Figure::Anon)?;
-        let course = Window {
-            from: 0,
-            to: self.times.len(),
-        };
-        let file = self
-            .figure(Figure::File)
-            .filter(|file| course.change(file) >= 0.0);
-        let parts = [Figure::Anon, Figure::Shmem, Figure::Swap];
-        let parts = parts.iter().filter_map(|figure| self.figure(*figure));
-        Some(self.sum(parts.chain(file)))
-    }
-
-    /// Heap and Python's arenas together.
-    pub(crate) fn live(&self) -> Vec<f64> {
-        self.sum([self.heap.as_slice(), self.python.as_slice()].into_iter())
-    }
-
     /// Cuts off the end of a process that has ended: giving back all its memory may take longer
     /// than an interval, and is not part of its course.
     fn without_end(mut self) -> ProcessSeries {
@@ -216,16 +196,6 @@ impl ProcessSeries {
         {
             series.truncate(points);
         }
-    }
-
-    fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
-        let mut sum = vec![0.0; self.times.len()];
-        for part in parts {
-            for (sum, value) in sum.iter_mut().zip(part) {
-                *sum += value;
-            }
-        }
-        sum
     }
 }
 

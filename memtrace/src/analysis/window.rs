@@ -13,11 +13,16 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// All of a course but the start of its program; of a short one as much as can be judged.
-    pub(crate) fn after_start(values: &[f64]) -> Window {
+    /// All of a course but the start of its program, which lasts at least until the point `started` if that is in the first
+    /// half; of a short one as much as can be judged.
+    pub(crate) fn after_start(values: &[f64], started: usize) -> Window {
         let most = values.len().saturating_sub(MIN_POINTS);
+        let started = match started <= values.len() / 2 {
+            true => started,
+            false => 0,
+        };
         Window {
-            from: warm_up(values).min(most),
+            from: warm_up(values).max(started).min(most),
             to: values.len(),
         }
     }
@@ -46,6 +51,24 @@ impl Window {
         let lowest = |points: &[f64]| points.iter().copied().reduce(f64::min);
         let ends = lowest(&points[..third]).zip(lowest(&points[points.len() - third..]));
         ends.map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// Whether a sum of work grew more than twice as much in the first third of the window as in the last, or the other way
+    /// round.
+    pub(crate) fn has_burst(self, sum: &[f64]) -> bool {
+        let points = sum
+            .get(self.from..self.to.min(sum.len()))
+            .unwrap_or_default();
+        let third = points.len() / 3;
+        let done = |points: &[f64]| match points {
+            [first, .., last] => last - first,
+            _ => 0.0,
+        };
+        let (early, late) = (
+            done(&points[..third]),
+            done(&points[points.len() - third..]),
+        );
+        early > 2.0 * late || late > 2.0 * early
     }
 
     /// Mean change of `values` in a second.

@@ -49,9 +49,11 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
             decimals => format!("{ratio:.decimals$}"),
         },
         Amount::Probability(p) => format!("{p:.1e}"),
-        Amount::Part(bytes, whole) => {
+        // An upper bound may be more than the whole.
+        Amount::Part(bytes, whole) if (0.0..=*whole).contains(bytes) => {
             format!("{} ({:.0} %)", signed(*bytes), bytes / whole * 100.0)
         }
+        Amount::Part(bytes, _) => signed(*bytes),
         Amount::Class(class) => class.name().into(),
         Amount::Device(index) => {
             let index = index.map_or("?".into(), |index| index.to_string());

@@ -170,7 +170,7 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let leak = draw("torch-losses-leak");
-        let above = ">leak (grade B): Metrics.update keeps 3 blocks/s (10.2 KiB/s); \
+        let above = ">leak (grade B): Metrics.update keeps 3 blocks/s (10.4 KiB/s); \
                      filled by Metrics.update  /#2598bb47/torch_training.py:50<";
         assert!(leak.contains(above), "{leak}");
         let ok = draw("torch-losses-ok");

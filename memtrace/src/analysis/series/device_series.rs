@@ -27,7 +27,7 @@ pub(crate) struct DeviceSeries {
 impl DeviceSeries {
     /// Its course without the start.
     pub(crate) fn window(&self) -> Window {
-        Window::after_start(&self.held)
+        Window::after_start(&self.held, 0)
     }
 
     /// Whether the caching allocator had reported its total at every point of `window`.

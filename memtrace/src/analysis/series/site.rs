@@ -65,3 +65,17 @@ pub(crate) struct Ages {
     /// Lifetimes of the blocks freed until then.
     pub freed: Box<[u64]>,
 }
+
+impl Ages {
+    /// These, and those of another site.
+    pub(crate) fn with(mut self, other: Ages) -> Ages {
+        self.time = self.time.max(other.time);
+        let both = [(&mut self.live, other.live), (&mut self.freed, other.freed)];
+        for (own, other) in both {
+            own.iter_mut()
+                .zip(other)
+                .for_each(|(own, other)| *own += other);
+        }
+        self
+    }
+}

@@ -7,11 +7,13 @@ use crate::{
         window::Window,
     },
     frames::mappings::Use,
+    recording::Stacks,
 };
 
 /// Context for judging the sites of a process.
 pub(super) struct Context<'a> {
     pub(super) series: &'a ProcessSeries,
+    pub(super) stacks: &'a Stacks,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
     /// The share of the mapped memory that became resident, for the program's mappings, for stacks and for the heap of

@@ -36,8 +36,13 @@ static ONE_SITE: Statement = Statement {
     sentence: "live memory grew {part}, most of it at a site whose own growth is not clear",
 };
 
-/// The class of the largest part; the next one that matters is the runner-up.
-pub(super) fn largest(judging: &Judging) -> Finding {
+static GOES_ON: Statement = Statement {
+    name: "growth_goes_on",
+    sentence: "memory that grew {part} slowed down, but resident memory as a whole does not",
+};
+
+/// The class of the largest part; the next one that matters is the runner-up. `None`: slow growth that is no leak.
+pub(super) fn largest(judging: &Judging) -> Option<Finding> {
     let growing = Growing::of(judging);
     let trend = &judging.judged.trend;
     let [growth, length, rate] = grown(trend);
@@ -45,6 +50,11 @@ pub(super) fn largest(judging: &Judging) -> Finding {
     let mut evidence = vec![TOGETHER.with([growth, length, rate, p])];
     let mut parts = growing.parts();
     parts.retain(|part| part.share >= REPORTED);
+    // Allocators drift by that little, too.
+    if judging.judged.is_slow() {
+        parts.retain(|part| part.class.is_leak());
+        parts.first()?;
+    }
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     // Free memory between leaking blocks cannot be distinguished from memory that would be free
     // without them.
@@ -55,10 +65,20 @@ pub(super) fn largest(judging: &Judging) -> Finding {
         parts[..=leak].rotate_right(1);
     }
     let mut parts = parts.into_iter();
-    let Some(first) = parts.next() else {
+    let Some(mut first) = parts.next() else {
         evidence.push(undetermined::no_part(&growing));
-        return undetermined::finding(evidence);
+        return Some(undetermined::growing(evidence, trend));
     };
+    // Parts that end while others begin.
+    if first.class == Class::Cache && judging.judged.shape() == Shape::Steady {
+        let part = ("part", growing.amount(first.share * growing.growth));
+        first = Part {
+            class: Class::Undetermined,
+            grade: Grade::D,
+            evidence: GOES_ON.with([part]),
+            ..first
+        };
+    }
     evidence.push(first.evidence);
     let second = parts.next();
     let runner_up = second.as_ref().map(|second| second.class);
@@ -67,13 +87,13 @@ pub(super) fn largest(judging: &Judging) -> Finding {
         ..second.evidence
     }));
     let runner_up = runner_up.filter(|class| *class != first.class);
-    Finding {
+    Some(Finding {
         class: first.class,
         grade: first.grade,
         evidence,
         runner_up: runner_up.or(first.class.description().mistaken_for),
         rate: Some(trend.slope),
-    }
+    })
 }
 
 impl Growing<'_> {

@@ -13,6 +13,7 @@ mod evidence;
 mod finding;
 mod growth;
 mod keepers;
+mod line;
 mod named;
 mod offset;
 mod order;
@@ -97,7 +98,7 @@ fn judge(
     suppressions: &Suppressions,
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, quality, machine) else {
+    let Some(judged) = process::judge(series, stacks, quality, machine) else {
         diagnosis.too_short += 1;
         return;
     };

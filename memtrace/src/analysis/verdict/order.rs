@@ -18,12 +18,15 @@ pub(super) fn find(judging: &Judging) -> (Vec<Finding>, Window) {
         OfProcess::Always(find) => find(judging),
         _ => None,
     });
-    let grows = judging.judged.is_material();
-    let mut found: Vec<Finding> = match always {
-        Some(found) => return (vec![found], whole),
-        None if grows => vec![growth::largest(judging)],
-        None => vec![],
+    if let Some(found) = always {
+        return (vec![found], whole);
+    }
+    let largest = match judging.judged.is_material() {
+        true => growth::largest(judging),
+        false => None,
     };
+    let grows = largest.is_some();
+    let mut found: Vec<Finding> = largest.into_iter().collect();
     for question in PROCESS {
         if !grows && !found.is_empty() {
             break;

@@ -27,6 +27,7 @@ use crate::{
         window::Window,
     },
     frames::mappings::Use,
+    recording::Stacks,
 };
 
 /// A process's verdict with its sites' and its tables.
@@ -42,6 +43,7 @@ pub(super) struct JudgedProcess {
 /// Judges a process; `None` for a child that ended too early.
 pub(super) fn judge(
     series: &ProcessSeries,
+    stacks: &Stacks,
     quality: &Quality,
     machine: &SystemSeries,
 ) -> Option<JudgedProcess> {
@@ -54,9 +56,10 @@ pub(super) fn judge(
     }
     let footprint = series.footprint();
     let held = footprint.clone().unwrap_or_else(|| series.live());
-    let window = Window::after_start(&held);
+    let window = Window::after_start(&held, series.imported());
     let context = Context {
         series,
+        stacks,
         window,
         quality,
         touched: [Use::Program, Use::Stack, Use::Runtime]

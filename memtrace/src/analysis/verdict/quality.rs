@@ -4,7 +4,7 @@ use crate::{
     analysis::series::{self, Courses},
     recording::Overview,
 };
-use memtrace_common::loss::Effect;
+use memtrace_common::loss::{Effect, Reason};
 
 /// Reliability of the figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +13,8 @@ pub(super) struct Quality {
     pub(super) lost: f64,
     /// Allocated bytes of sites without a stack, of all.
     pub(super) without_stack: f64,
+    /// Releases of blocks that were not seen being allocated: most are from before the recording.
+    pub(super) unknown_frees: f64,
     /// Length of the recording, seconds.
     pub(super) length: f64,
     pub(super) interval: f64,
@@ -32,6 +34,8 @@ impl Quality {
             .filter(|(reason, _)| harmful(reason.effect()))
             .map(|(_, count)| count)
             .sum();
+        let unknown = overview.losses.iter();
+        let unknown = unknown.filter(|(reason, _)| *reason == Reason::UnknownFree);
         let share = |part: u64, all: u64| match all {
             0 => 0.0,
             all => part as f64 / all as f64,
@@ -41,6 +45,7 @@ impl Quality {
         Quality {
             lost: share(lost, overview.emitted),
             without_stack: share(courses.without_stack, courses.allocated),
+            unknown_frees: unknown.map(|(_, count)| *count as f64).sum(),
             length: end.saturating_sub(start) as f64 / 1e9,
             interval: overview.meta.interval_ns as f64 / 1e9,
             least_life: series::least_life(&overview.meta),

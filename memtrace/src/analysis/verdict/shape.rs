@@ -23,12 +23,14 @@ pub(super) enum Shape {
     Flat,
 }
 
-/// A trend, and the threshold that makes it material.
+/// A trend, and the thresholds that make it material.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
     pub(super) trend: Trend,
     /// Least growth that counts, in the unit of the series.
     pub(super) threshold: f64,
+    /// The same of growth without an end in sight.
+    pub(super) visible: f64,
 }
 
 impl Judged {
@@ -42,15 +44,23 @@ impl Judged {
     ) -> Result<Judged, TooShort> {
         // Any fixed seed: the same recording must give the same verdict.
         let trend = trend_after(skip, times, values, 1)?;
-        let threshold = (OF_LEVEL * trend.level.abs())
-            .max(OF_NOISE * trend.noise)
-            .max(floor);
-        Ok(Judged { trend, threshold })
+        let visible = floor.max(OF_NOISE * trend.noise);
+        Ok(Judged {
+            threshold: visible.max(OF_LEVEL * trend.level.abs()),
+            visible,
+            trend,
+        })
     }
 
     /// Whether it grows, and enough to matter.
     pub(super) fn is_material(&self) -> bool {
-        self.trend.is_rising() && self.trend.growth() >= self.threshold
+        self.trend.is_rising() && (self.trend.growth() >= self.threshold || self.is_slow())
+    }
+
+    /// Whether it grows without an end in sight, but so slowly that it was little of the level.
+    pub(super) fn is_slow(&self) -> bool {
+        let is_visible = (self.visible..self.threshold).contains(&self.trend.growth());
+        is_visible && self.course(self.trend.late_to_early(), STEADY) == Shape::Steady
     }
 
     /// By time.
@@ -61,9 +71,13 @@ impl Judged {
     /// The shape for this slope of the late part over that of the early part, which is at least
     /// `steady` and at most [`STEEPENING`] if growth continues.
     pub(super) fn shape_of(&self, late_to_early: Option<f64>, steady: f64) -> Shape {
-        if !self.is_material() {
-            return Shape::Flat;
+        match self.is_material() {
+            true => self.course(late_to_early, steady),
+            false => Shape::Flat,
         }
+    }
+
+    fn course(&self, late_to_early: Option<f64>, steady: f64) -> Shape {
         match late_to_early {
             Some(ratio) if ratio <= SLOWING => Shape::Slowing,
             Some(ratio) if ratio < steady => Shape::Between,
@@ -99,7 +113,7 @@ impl Judged {
     /// Growth per second that would have been seen.
     pub(super) fn detectable(&self) -> f64 {
         let length = (self.trend.to - self.trend.from).max(f64::MIN_POSITIVE);
-        self.threshold.max(self.trend.interval.1 * length) / length
+        self.visible.max(self.trend.interval.1 * length) / length
     }
 }
 

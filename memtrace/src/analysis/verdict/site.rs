@@ -7,6 +7,7 @@ use super::{
     detectors::SITE,
     diagnosis::{Scope, Verdict},
     evidence::{Amount, Evidence, Statement, grown},
+    line,
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
@@ -46,6 +47,11 @@ static WITHOUT: Statement = Statement {
     sentence: "{share} of the allocated bytes have no stack: other sites may be among them",
 };
 
+static OF_LINE: Statement = Statement {
+    name: "stacks_of_line",
+    sentence: "{stacks} stacks of one line together, as code and callers change:",
+};
+
 static ARENAS_OF_SITE: Statement = Statement {
     name: "site_took_arenas",
     sentence: "{growth} in arenas of Python's object allocator were requested here",
@@ -74,14 +80,7 @@ static CHUNKS: Statement = Statement {
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     let series = context.series;
-    // An allocator's own mappings hold blocks, whose sites are judged.
-    let sites = series.sites.iter().filter(|site| match site.mapping {
-        Some(Use::Allocator | Use::Driver | Use::Library) => false,
-        // The C library keeps some stacks for later threads.
-        Some(Use::Stack) => context.window.change(&site.live_count) >= COUNT_FLOOR,
-        Some(Use::Program | Use::Runtime) | None => true,
-    });
-    let tested: Vec<(&SiteSeries, Judged)> = sites
+    let tested: Vec<(&SiteSeries, Judged)> = tested_sites(context)
         .filter(|site| {
             let last = site.live_bytes.last();
             last.is_some_and(|last| *last >= floor(site, grows))
@@ -89,9 +88,9 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let pool =
-        |values: &[f64]| Judged::of(&series.times, values, context.window.from, SITE_FLOOR).ok();
-    let (arenas, heap) = (pool(&series.python), pool(&series.mapped(Use::Runtime)));
+    let arenas = course_of_arenas(context);
+    let heap = series.mapped(Use::Runtime);
+    let heap = Judged::of(&series.times, &heap, context.window.from, SITE_FLOOR).ok();
     // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -114,12 +113,77 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             match pool {
                 Some(pool) if pool.is_material() => pooled(context, site, pool),
                 Some(_) => None,
-                None => alone(context, site, &judged, p, offset.covers(&site.key)),
+                None => {
+                    let found = alone(context, site, &judged, p, offset.of_site(&site.key))?;
+                    Some(finish(context, site, found))
+                }
             }
         })
         .collect();
+    add_lines(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
+}
+
+/// Judges the sites of a line together that do not leak each by itself. If they do together, each has its part.
+fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+    let scope = |site: &SiteSeries| Scope::Site(site.key);
+    let leaks = |site: &SiteSeries| {
+        let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
+        leaks.any(|of| of.verdict.scope == scope(site))
+    };
+    let sites = tested_sites(context).filter(|site| !leaks(site));
+    for line in line::of_several(context, sites) {
+        let found = line::together(&line).and_then(|all| {
+            let course = course_of(context, &all, SITE_FLOOR)?;
+            let p = course.trend.p_value;
+            alone(context, &all, &course, p, offset.of_site(&all.key))
+        });
+        let Some((class, all)) = found.filter(|(class, _)| class.is_leak()) else {
+            continue;
+        };
+        judged.retain(|of| !line.iter().any(|site| of.verdict.scope == scope(site)));
+        let stacks = Amount::Count(line.len() as f64);
+        let evidence = [vec![OF_LINE.with([("stacks", stacks)])], all.evidence].concat();
+        let Context { series, window, .. } = context;
+        for site in line {
+            let part = SiteFinding {
+                evidence: evidence.clone(),
+                grade: all.grade,
+                runner_up: all.runner_up,
+                rate: Some(window.rate(&site.live_bytes, &series.times)),
+                growth: window.change(&site.live_bytes),
+            };
+            if part.growth > 0.0 {
+                judged.push(finish(context, site, (class, part)));
+            }
+        }
+    }
+}
+
+/// The sites that are judged: an allocator's own mappings hold blocks, whose sites are.
+fn tested_sites<'a>(context: &Context<'a>) -> impl Iterator<Item = &'a SiteSeries> {
+    let (window, sites) = (context.window, context.series.sites.iter());
+    sites.filter(move |site| match site.mapping {
+        Some(Use::Allocator | Use::Driver | Use::Library) => false,
+        // The C library keeps some stacks for later threads.
+        Some(Use::Stack) => window.change(&site.live_count) >= COUNT_FLOOR,
+        Some(Use::Program | Use::Runtime) | None => true,
+    })
+}
+
+/// The course of Python's arenas together. They are requested in steps of up to a MiB; where their objects fill them
+/// at a steady rate, what is resident beyond the blocks of malloc shows it better.
+fn course_of_arenas(context: &Context) -> Option<Judged> {
+    let Context { series, window, .. } = context;
+    let judged = |values: &[f64], floor| Judged::of(&series.times, values, window.from, floor).ok();
+    let whole = judged(&series.python, SITE_FLOOR)?;
+    let grown = window.change(&series.python);
+    let filled = judged(&series.beyond_blocks()?, PROCESS_FLOOR);
+    // At most one arena was there before, partly filled.
+    let fills =
+        |filled: &Judged| filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * grown;
+    Some(filled.filter(fills).unwrap_or(whole))
 }
 
 /// A site's own course, after the start.
@@ -148,8 +212,8 @@ fn alone(
     site: &SiteSeries,
     judged: &Judged,
     p: f64,
-    replaced: bool,
-) -> Option<JudgedSite> {
+    replaced: Option<&Evidence>,
+) -> Option<(Class, SiteFinding)> {
     let late = judged
         .is_material()
         .then(|| late_to_early(context, site, judged));
@@ -183,12 +247,12 @@ fn alone(
         };
         found.map(|found| (rule.class, found))
     })?;
-    if let Some(late) = late.filter(|_| !replaced) {
+    if let Some(late) = late.filter(|_| replaced.is_none()) {
         let mut evidence = tests(judged, p, &late);
         evidence.push(grown.survival.evidence());
         found.evidence.splice(0..0, evidence);
     }
-    Some(finish(context, site, class, found))
+    Some((class, found))
 }
 
 /// Results of the tests of a growing site.
@@ -228,8 +292,8 @@ struct Late {
     steady: f64,
 }
 
-/// Measured by the work that others do meanwhile, if they do enough of it: a program, or its
-/// machine, may be busier at one time than at another. Otherwise by time.
+/// By the work that others do meanwhile, if they do enough of it: a program, or its machine, may be busier at one time than
+/// at another. Otherwise by time, and so if growth goes on by time while the work came in a burst.
 fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late {
     let Context { series, window, .. } = context;
     let by_time = Late {
@@ -249,6 +313,10 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
     if window.change(&others) < window.change(&site.alloc_count) {
         return by_time;
     }
+    let goes_on = matches!(judged.shape(), Shape::Steady | Shape::Stepped);
+    if goes_on && window.has_burst(&others) {
+        return by_time;
+    }
     let clock = others.get(window.from..).unwrap_or_default();
     Late {
         ratio: judged.trend.late_to_early_per(clock),
@@ -260,12 +328,18 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
 /// A site that requested arenas or chunks of a heap. Which site needs the next one is chance, so all together have one
 /// shape.
 fn pooled(context: &Context, site: &SiteSeries, pool: &Judged) -> Option<JudgedSite> {
-    let growth = context.window.change(&site.live_bytes);
+    let Context { series, window, .. } = context;
+    let growth = window.change(&site.live_bytes);
     let trend = &pool.trend;
-    if growth < pool.threshold || growth < OF_LEVEL * trend.growth() {
+    if growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
         return None;
     }
     let runtime = site.code.runtime.filter(|_| site.key.layer == Layer::Vm);
+    let all = match runtime {
+        None => window.change(&series.python),
+        Some(_) => window.change(&series.mapped(Use::Runtime)),
+    };
+    let share = growth / all.max(growth);
     let (class, runner_up) = match pool.shape() {
         Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => (Class::Undetermined, Class::Leak),
         Shape::Steady => (Class::Leak, Class::Cache),
@@ -284,7 +358,6 @@ fn pooled(context: &Context, site: &SiteSeries, pool: &Judged) -> Option<JudgedS
             CHUNKS.with(grown(trend)),
         ],
     };
-    let rate = context.window.rate(&site.live_bytes, &context.series.times);
     let found = SiteFinding {
         grade: match class {
             Class::Undetermined => Grade::D,
@@ -292,13 +365,14 @@ fn pooled(context: &Context, site: &SiteSeries, pool: &Judged) -> Option<JudgedS
         },
         evidence,
         runner_up,
-        rate: Some(rate),
-        growth,
+        rate: Some(share * trend.slope),
+        growth: share * trend.growth(),
     };
-    Some(finish(context, site, class, found))
+    Some(finish(context, site, (class, found)))
 }
 
-fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding) -> JudgedSite {
+fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> JudgedSite {
+    let (class, found) = found;
     let SiteFinding {
         mut grade,
         mut evidence,
@@ -311,6 +385,7 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         evidence.push(WITHOUT.with([("share", Amount::Share(without_stack))]));
     }
     let Context { series, window, .. } = context;
+    let overhead = series.overhead_of(site);
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -320,14 +395,16 @@ fn finish(context: &Context, site: &SiteSeries, class: Class, found: SiteFinding
         evidence,
         runner_up: Some(found.runner_up),
         next: advice::site(class, site, context),
-        rate: found.rate,
+        rate: found
+            .rate
+            .map(|rate| rate + window.rate(&overhead, &series.times)),
         blocks: Some(window.rate(&site.live_count, &series.times)),
         keeper: None,
     };
     JudgedSite {
         verdict,
         growth,
-        resident: growth * context.touched(site).unwrap_or(1.0),
+        resident: growth * context.touched(site).unwrap_or(1.0) + window.change(&overhead),
         holes: site.holes,
         place: place(&site.key),
     }

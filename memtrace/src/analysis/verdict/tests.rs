@@ -5,6 +5,9 @@ mod device_states;
 mod held;
 mod keeping;
 mod kinds;
+mod lines;
+mod older;
+mod rates;
 mod shape;
 
 use super::*;
@@ -53,6 +56,18 @@ pub(crate) fn assert_agrees(found: &Diagnosis) {
 fn of(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
     judged(&Course {
         origin: Origin::Launched,
+        n: 100,
+        ends: false,
+        lost: 0,
+        heap: true,
+        at,
+    })
+}
+
+/// The same of a process that was attached to.
+fn attached(at: &dyn Fn(f64) -> Moment) -> Diagnosis {
+    judged(&Course {
+        origin: Origin::Attached,
         n: 100,
         ends: false,
         lost: 0,
@@ -149,6 +164,9 @@ fn steady_growth_of_a_site_is_a_leak() {
 fn a_leak_too_small_for_resident_memory_is_seen() {
     let found = of(&|t| heap(t * 0.001, 500.0));
     expect(&found, Class::Leak);
+    // A total is that of resident memory.
+    assert_eq!(found.verdicts[0].rate, None);
+    assert!(found.verdicts[1].rate.unwrap() > 1000.0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Thresholds that several detectors share; each has its own in its file. The measurements are in
 //! `docs/reference/verdict-rules.md`.
 
-/// Growth below this share of the level is not material: allocators and page tables drift by it.
+/// Growth below this share of the level matters only without an end in sight: allocators and page tables drift by it.
 pub(super) const OF_LEVEL: f64 = 0.02;
 
 /// Growth must exceed the ordinary scatter of the blocks this many times.

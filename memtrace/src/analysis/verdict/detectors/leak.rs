@@ -97,7 +97,9 @@ pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::Leak,
     evidence: "sites leak too little for resident memory to show it",
     find: OfProcess::Flat(|judging| {
-        (judging.growth_of(Class::Leak) > 0.0).then(|| judging.unseen(Class::Leak))
+        let leaks = judging.growth_of(Class::Leak) > 0.0;
+        // If growth shows, but not what leaks, the leak is not what grows.
+        (leaks && !judging.judged.is_slow()).then(|| judging.unseen(Class::Leak))
     }),
 };
 

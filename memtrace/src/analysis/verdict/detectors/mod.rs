@@ -167,7 +167,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
     },
     Question {
         asks: "none of these",
-        rules: &[none::OTHERWISE],
+        rules: &[undetermined::SLOW, none::OTHERWISE],
     },
 ];
 

@@ -34,7 +34,7 @@ static FELL: Statement = Statement {
 
 static STAYS: Statement = Statement {
     name: "resident_stays",
-    sentence: "resident anonymous memory stays at {anonymous}: {kept} of it ({share}) is not live",
+    sentence: "resident anonymous memory stays at {anonymous}: {kept} of it ({share}) was freed",
 };
 
 pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
@@ -55,7 +55,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const HELD: Rule<OfProcess> = Rule {
     class: Class::Retention,
-    evidence: "live memory fell by half and resident memory stayed, throughout the last quarter",
+    evidence: "live memory fell by half and resident memory stayed, throughout the last quarter; what was resident before the recording does not count",
     find: OfProcess::State(held),
 };
 
@@ -67,8 +67,11 @@ fn held(judging: &Judging) -> Option<Finding> {
     let lately = (live.len() as f64 * (1.0 - LATELY)) as usize;
     // Ignore memory that a fluctuating load has freed for the moment.
     let (peak, now) = (largest(&live), largest(&live[lately.min(live.len())..]));
+    // What was there before the recording is not known to be free.
+    let blocks = series.beyond_blocks()?;
+    let older = (blocks.first()? - series.python.first()?).max(0.0);
     let mapped = series.mapped(Use::Program);
-    let kept = anonymous - now - mapped.last().copied().unwrap_or(0.0);
+    let kept = anonymous - now - mapped.last().copied().unwrap_or(0.0) - older;
     let freed = peak - now;
     let is_kept =
         freed >= STATE_FLOOR && freed >= OF_RESIDUAL * peak && kept >= OF_RESIDUAL * anonymous;

@@ -2,7 +2,7 @@
 
 use crate::analysis::{
     series::DeviceSeries,
-    statistics::MIN_POINTS,
+    statistics::{MIN_POINTS, Trend},
     verdict::{
         class::{Class, Grade},
         detectors::cache,
@@ -44,6 +44,11 @@ static NO_PART: Statement = Statement {
     sentence: "no single kind of memory accounts for {least} of the growth: live {live}, unexplained {rest}",
 };
 
+static TOO_SLOW: Statement = Statement {
+    name: "too_slow",
+    sentence: "grows by {rate}, {daily} a day: too slow to tell the kind in {length:.0}",
+};
+
 static UNEXPLAINED_REST: Statement = Statement {
     name: "unexplained",
     sentence: "live allocations do not explain {rest}: first touch of memory obtained earlier, or memory that memtrace cannot see; live memory {live}",
@@ -62,11 +67,6 @@ static IN_ALL: Statement = Statement {
 static NOT_ASKED_FOR: Statement = Statement {
     name: "device_not_asked_for",
     sentence: "its recorded allocations do not grow: the rest is the context, modules, libraries that allocate in other ways, first touch of managed memory, or the driver's pool",
-};
-
-static IN_PLACE: Statement = Statement {
-    name: "sites_replace_one_another",
-    sentence: "other sites of this layer shrank by a similar amount: memory moved between sites",
 };
 
 pub(super) const SHORT: Rule<OfProcess> = Rule {
@@ -185,10 +185,10 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const REPLACED: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much",
+    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, of a process attached to, memory from before does, and at least half as many blocks were freed that were not seen being allocated",
     find: OfSite::Growing(|grown| {
-        grown.replaced.then(|| SiteFinding {
-            evidence: vec![LIVE.of(&grown.judged.trend), IN_PLACE.with([])],
+        grown.replaced.map(|evidence| SiteFinding {
+            evidence: vec![LIVE.of(&grown.judged.trend), evidence.clone()],
             rate: None,
             ..SiteFinding::of(grown.judged)
         })
@@ -224,6 +224,22 @@ pub(super) const SITE: Rule<OfSite> = Rule {
     find: OfSite::Growing(|grown| Some(SiteFinding::of(grown.judged))),
 };
 
+pub(super) const SLOW: Rule<OfProcess> = Rule {
+    class: Class::Undetermined,
+    evidence: "it grows steadily, by less than 2 % of its level",
+    find: OfProcess::Flat(|judging| {
+        const DAY: f64 = 24.0 * 3600.0;
+        let trend = &judging.judged.trend;
+        let evidence = TOO_SLOW.with([
+            ("rate", Amount::BytesPerSecond(trend.slope)),
+            ("daily", Amount::Bytes(trend.slope * DAY)),
+            ("length", Amount::Seconds(trend.to - trend.from)),
+        ]);
+        let slow = judging.judged.is_slow();
+        slow.then(|| growing(vec![evidence], trend))
+    }),
+};
+
 /// Evidence that no part of a process's growth is large enough.
 pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
     NO_PART
@@ -232,6 +248,15 @@ pub(in super::super) fn no_part(growing: &Growing) -> Evidence {
             ("rest", growing.amount(growing.residual)),
         ])
         .against([("least", Amount::Share(REPORTED))])
+}
+
+/// A process with this growth.
+pub(in super::super) fn growing(evidence: Vec<Evidence>, trend: &Trend) -> Finding {
+    Finding {
+        rate: Some(trend.slope),
+        runner_up: CLASS.mistaken_for,
+        ..finding(evidence)
+    }
 }
 
 pub(in super::super) fn finding(evidence: Vec<Evidence>) -> Finding {

@@ -53,7 +53,8 @@ impl<'a> Growing<'a> {
         let mapped = |kind| of_kind(kind).map_or(0.0, |of| of.of(Term::LiveMappings).max(0.0));
         let (live, residual) = match of_kind(Kind::Anonymous) {
             Some(account) => {
-                let residual = account.retained() + account.of(Term::Unattributed);
+                // Less than nothing: the blocks took memory that was resident before.
+                let residual = account.retained() + account.of(Term::Unattributed).max(0.0);
                 let anonymous = account.growth - residual;
                 (anonymous + mapped(Kind::File), residual)
             }

@@ -81,8 +81,7 @@ impl Judging<'_> {
         (keeps_rising && rise_of_lows >= OF_LOWS * judged.trend.growth()).then_some(judged)
     }
 
-    /// Growth that the ledger sees but resident memory does not show: too small, or not touched.
-    /// Measured by the growth of a class's sites, bytes.
+    /// Growth that the ledger sees but resident memory does not show, or hardly: too small, or not touched.
     pub(in super::super) fn unseen(&self, class: Class) -> Finding {
         let of_class = || self.sites.iter().filter(|site| site.verdict.class == class);
         let growth = self.growth_of(class);
@@ -103,7 +102,7 @@ impl Judging<'_> {
                     .against([("visible", Amount::Bytes(visible))]),
             ],
             runner_up: None,
-            rate: Some(growth / length.max(f64::MIN_POSITIVE)),
+            rate: Some(self.judged.trend.slope).filter(|_| self.judged.trend.is_rising()),
         }
     }
 

@@ -51,8 +51,8 @@ pub(in super::super) struct Grown<'a> {
     /// By time, or by the work that others did meanwhile.
     pub(in super::super) shape: Shape,
     pub(in super::super) survival: Survival,
-    /// Other sites of its layer shrank as much.
-    pub(in super::super) replaced: bool,
+    /// Evidence that its blocks took the place of others.
+    pub(in super::super) replaced: Option<&'a Evidence>,
 }
 
 impl Grown<'_> {

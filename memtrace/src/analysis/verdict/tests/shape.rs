@@ -36,3 +36,21 @@ fn one_step_more_or_less_does_not_decide() {
         expect(&found, Class::Undetermined);
     }
 }
+
+#[test]
+fn start_up_ends_with_the_last_import() {
+    let found = of(&|t| {
+        // Two bends: the first is the clearer one.
+        let imported = 10.0 * t.min(10.0) + 0.5 * (t.min(40.0) - 10.0).max(0.0);
+        Moment {
+            memory: resident(5.0 + imported + 0.3 * t, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "work;import;main", imported),
+                site(HEAP, "grow", 0.3 * t),
+            ],
+            ..Moment::default()
+        }
+    });
+    expect(&found, Class::Leak);
+    assert_eq!(found.accounts[0].from, 43.0);
+}

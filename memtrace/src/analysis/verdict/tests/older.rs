@@ -1,0 +1,59 @@
+//! Memory from before the recording.
+
+use super::*;
+
+/// A ring of 40 blocks of 16 KiB a second; `freed`: blocks from before that were freed, a second.
+fn ring(resident_mib: &dyn Fn(f64) -> f64, freed: f64) -> Diagnosis {
+    attached(&|t| Moment {
+        memory: resident(resident_mib(t), 2.0, 0.0),
+        sites: vec![(HEAP, "push", false, t * 40.0 * 16384.0, (t * 40.0) as u64)],
+        unknown_frees: (t * freed) as u64,
+        ..Moment::default()
+    })
+}
+
+#[test]
+fn blocks_that_take_the_place_of_older_ones_are_no_leak() {
+    let full = ring(&|_| 90.0, 40.0);
+    expect(&full, Class::None);
+    let of_site = &full.verdicts[1];
+    assert_eq!(of_site.class, Class::Undetermined);
+    assert_eq!(of_site.evidence[1].kind.name, "blocks_replace_older_ones");
+    // They use memory that was free: nothing else was freed.
+    expect(&ring(&|_| 90.0, 1.0), Class::Leak);
+    // Others were freed, but these come on top.
+    expect(&ring(&|t| 90.0 + t * 0.625, 40.0), Class::Leak);
+}
+
+#[test]
+fn older_memory_is_not_retained() {
+    let given_back = |older: f64, resident_mib: &dyn Fn(f64) -> f64| {
+        attached(&|t| {
+            let buffer = if (20.0..30.0).contains(&t) {
+                400.0
+            } else {
+                1.0
+            };
+            Moment {
+                memory: resident(older + resident_mib(buffer), 2.0, 0.0),
+                sites: vec![site(HEAP, "buffer", buffer)],
+                ..Moment::default()
+            }
+        })
+    };
+    expect(&given_back(200.0, &|buffer| buffer), Class::None);
+    let kept = attached(&|t| {
+        let buffer = if (20.0..30.0).contains(&t) {
+            400.0
+        } else {
+            1.0
+        };
+        let resident_mib = if t < 20.0 { 201.0 } else { 600.0 };
+        Moment {
+            memory: resident(resident_mib, 2.0, 0.0),
+            sites: vec![site(HEAP, "buffer", buffer)],
+            ..Moment::default()
+        }
+    });
+    expect(&kept, Class::Retention);
+}
