@@ -80,6 +80,8 @@ pub(super) struct Graph<'a> {
     /// Blocks of devices.
     of_devices: FastMap<NodeId, ()>,
     queue: BTreeMap<u32, Vec<NodeId>>,
+    /// Objects that came after the memory around them was read: they are read as they are now.
+    young: FastMap<NodeId, ()>,
     /// Of earlier searches.
     doubts: &'a Doubts,
     /// If it is wanted.
@@ -109,6 +111,7 @@ impl<'a> Graph<'a> {
             states: Vec::new(),
             of_devices: FastMap::default(),
             queue: BTreeMap::new(),
+            young: FastMap::default(),
             doubts,
             met: None,
         }
@@ -303,14 +306,19 @@ impl<'a> Graph<'a> {
             _ => true,
         };
         if may_be_object && let Some(python) = self.python {
-            let object = python.object(memory, address).or_else(|| {
-                // Its memory was read before it was there.
-                let is_typed = !matches!(reference.label, Label::Word(_));
-                is_typed.then(|| memory.forget_at(address));
-                python.object(memory, address).filter(|_| is_typed)
-            });
+            let mut object = python.object(memory, address);
+            let is_typed = !matches!(reference.label, Label::Word(_));
+            let is_young = object.is_none() && is_typed;
+            if is_young {
+                memory.forget_at(address);
+                object = python.object(memory, address);
+            }
             if let Some(object) = object {
-                return self.add_object(address, object.is_leaf());
+                let node = self.add_object(address, object.is_leaf())?;
+                if is_young {
+                    self.young.insert(node, ());
+                }
+                return Some(node);
             }
         }
         let block = self.blocks.containing(address)?;

@@ -130,7 +130,14 @@ pub(crate) fn of_sites(
     };
     let is_doubtful = |found: &Vec<Holders>| {
         let mut ways = found.iter().flat_map(|of| &of.ways);
-        ways.any(|way| !matches!(way.held, WayKind::Path(_)))
+        ways.any(|way| match &way.held {
+            // Everything of Python's has a root with a name: that was missed.
+            WayKind::Path(path) => {
+                let first = path.steps.get(1).map(|step| step.kind);
+                path.begins_anywhere() && first == Some(StepKind::Object)
+            }
+            _ => true,
+        })
     };
     let needs_unreached = |graph: &Graph<'_>| {
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);

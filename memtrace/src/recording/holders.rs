@@ -174,10 +174,17 @@ impl Path {
         }
     }
 
-    /// Whether it consists of words alone of which nothing but their values says that they are pointers.
+    /// Whether nothing but their values says that its words are pointers: those of blocks of no known type, and those of
+    /// memory that may not be in use.
     pub(crate) fn is_of_words(&self) -> bool {
         let is_word = |step: &Step| step.kind == StepKind::Block && step.type_name.is_none();
-        self.steps.iter().skip(1).all(is_word)
+        self.begins_anywhere() || self.steps.iter().skip(1).all(is_word)
+    }
+
+    /// Whether its root is a word of memory that may not be in use.
+    pub(crate) fn begins_anywhere(&self) -> bool {
+        let root = self.steps.first();
+        root.is_some_and(|root| root.kind == StepKind::Mapping)
     }
 
     /// The nodes of a linked list: the place of the first one, and their number. With a container, of the list of which

@@ -41,6 +41,7 @@ impl Graph<'_> {
         if it.is_leaf() || !self.fits(&it, memory) {
             return;
         }
+        let is_young = self.young.contains_key(&node);
         let mut visit = |reference: &Reference<'_>| {
             let Some(target) = self.target(reference, memory) else {
                 if reference.label == Label::Buffer {
@@ -56,8 +57,8 @@ impl Graph<'_> {
             }
         };
         // The longer a container is, the sooner its memory is another's: it is read as it is now.
-        let length = it.length(memory);
-        match length.is_some_and(|length| length.value >= LONG) {
+        let is_long = it.length(memory).is_some_and(|length| length.value >= LONG);
+        match is_long || is_young {
             true => python.references(memory.now(), object, &mut visit),
             false => it.references(memory, &mut visit),
         }

@@ -106,10 +106,9 @@ fn an_arena_of_python_is_a_block() {
     b.mmap_arena(1, 10, 256, 7);
     b.mmap(1, 1000, 256, 8);
     let survivors = b.ledger.survivors(1, &(0..u64::MAX), 1);
-    let [arena] = &survivors[..] else {
-        panic!("{survivors:?}");
-    };
-    assert_eq!(arena.site.layer, Layer::Python);
+    let mut of_python = survivors.iter().filter(|of| of.site.layer == Layer::Python);
+    let arena = of_python.next().expect("an arena");
+    assert_eq!(survivors.len(), 2, "{survivors:?}");
     let samples = b.ledger.sample(1, &(0..u64::MAX), &[arena.site]);
     assert_eq!(samples, [[(10 * PAGE, 256 * PAGE)]]);
 }

@@ -68,7 +68,7 @@ fn a_linked_list_is_a_chain_from_its_head() {
     path.container = None;
     assert_eq!(
         place(&path),
-        "a chain of 1,200 blocks from __main__ … .service"
+        "a chain of 1,200 blocks from __main__.service.head"
     );
     path.steps[3].repeated = 3;
     assert!(!place(&path).contains("chain"));
@@ -83,13 +83,17 @@ fn a_path_of_words_alone_is_likely() {
     let of = kept(path);
     assert_eq!(
         sentence(&of, None),
-        "probably kept by min: todo (words there lead to them)"
+        "probably kept by a chain of 12,346 blocks from min: todo (words there lead to them)"
     );
     assert_eq!(
         kept_by(&of),
-        "probably min: todo (words there lead to them)"
+        "probably a chain of 12,346 blocks from min: todo (words there lead to them)"
     );
     assert!(!sentence(&kept(tree()), None).contains("probably"));
+    // Memory that may not be in use.
+    let mut path = tree();
+    path.steps[0] = step(StepKind::Mapping, "anonymous mapping of 1.0 MiB", "");
+    assert!(kept(path).is_likely());
 }
 
 #[test]

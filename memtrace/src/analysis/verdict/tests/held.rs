@@ -170,8 +170,10 @@ fn a_block_is_the_container_that_the_code_of_its_site_fills() {
     let found = kept(vec![(64, of_words(2))]);
     let kept = kept_by(&found).unwrap();
     assert!(!kept.is_likely());
-    let of_type = kept.container().and_then(|step| step.type_name.as_deref());
-    assert_eq!(of_type, Some("std::vector"));
+    let How::Path { path, .. } = &kept.how else {
+        panic!("{:?}", kept.how);
+    };
+    assert_eq!(path.steps[1].type_name.as_deref(), Some("std::vector"));
 }
 
 /// The head of a list of the blocks themselves.
