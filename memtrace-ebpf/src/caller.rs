@@ -13,6 +13,9 @@ pub(crate) struct Caller {
     pub(crate) tid: u32,
     /// The tgid whose memory it runs in.
     pub(crate) space: u32,
+    /// Older verifiers refuse copies of room that was not written.
+    #[cfg(feature = "legacy")]
+    pad: u32,
     pub(crate) epoch: u64,
     pub(crate) image: u64,
 }
@@ -30,13 +33,26 @@ impl Caller {
         let (tgid, tid) = current_ids();
         // SAFETY: the value is read before anything could remove it; a stale copy does no harm.
         let process: &Process = unsafe { PROCESSES.get(&tgid) }?;
-        (process.flags & process_flags::ACTIVE != 0).then_some(Self {
+        (process.flags & process_flags::ACTIVE != 0).then_some(Self::new(
             tgid,
             tid,
-            space: process.space,
-            epoch: process.epoch,
-            image: process.image,
-        })
+            process.space,
+            process.epoch,
+            process.image,
+        ))
+    }
+
+    #[inline(always)]
+    pub(crate) fn new(tgid: u32, tid: u32, space: u32, epoch: u64, image: u64) -> Self {
+        Self {
+            tgid,
+            tid,
+            space,
+            #[cfg(feature = "legacy")]
+            pad: 0,
+            epoch,
+            image,
+        }
     }
 }
 

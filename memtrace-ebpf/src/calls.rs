@@ -4,7 +4,7 @@
 use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
-    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user, generated::bpf_get_attach_cookie},
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_user},
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
@@ -21,6 +21,7 @@ use crate::{
         stack_pointer,
     },
     caller::Caller,
+    cookie::cookie,
     emit::{Wake, emit_here, header_at, lost},
     kernel::CurrentTask,
     kernel_stack,
@@ -36,9 +37,7 @@ pub fn call_entry(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     kernel_stack::use_own(&context, registers);
-    // SAFETY: the context is the program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
-    enter(registers, cookie);
+    enter(registers, cookie(&context));
     0
 }
 
@@ -173,7 +172,7 @@ fn leave(
     let task = CurrentTask::get();
     let (caller, thread) = Thread::of(task).ok()?;
     let Some(call) = thread.pop(sp) else {
-        lost(Reason::BeganBeforeAttach);
+        thread.lost_call(sp);
         return None;
     };
     if call.cookie & NESTED != 0 {

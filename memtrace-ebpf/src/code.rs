@@ -9,7 +9,7 @@ use memtrace_common::{
 };
 
 use crate::{
-    atomic::fetch_add,
+    atomic::{add, take_number, word},
     emit,
     maps::{
         CODE_ENDS, IMPORTS, INTERPRETER_OF, INTERPRETERS, LOGS, MAPPINGS, REQUESTS, SETTINGS,
@@ -253,7 +253,12 @@ pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
     // SAFETY: a live map value. Its sequence is the change's own from the moment it is taken; readers
     // check the change's copy of it, which is written last.
     unsafe {
-        let sequence = fetch_add(&raw mut (*log).sequence, 1);
+        let which = word::LOG | u64::from(tgid);
+        let Some(sequence) = take_number(&raw mut (*log).sequence, 1, which) else {
+            // Nothing is known any more.
+            add(&raw mut (*log).sequence, LOG_EXEC);
+            return;
+        };
         let change = &raw mut (*log).changes[sequence as usize & (LOG - 1)];
         core::ptr::write_volatile(&raw mut (*change).sequence, 0);
         (*change).mapping = mapping;
@@ -371,7 +376,7 @@ pub(crate) fn executed(tgid: u32) {
     match LOGS.get_ptr_mut(&tgid) {
         // SAFETY: a live map value.
         Some(log) => unsafe {
-            fetch_add(&raw mut (*log).sequence, LOG_EXEC);
+            add(&raw mut (*log).sequence, LOG_EXEC);
         },
         // A vfork child had its parent's until now.
         None => {

@@ -8,8 +8,7 @@ use aya_ebpf::{
     EbpfContext,
     bindings::pt_regs,
     helpers::{
-        bpf_probe_read_user, bpf_probe_read_user_str_bytes,
-        generated::{bpf_get_attach_cookie, bpf_probe_read_kernel},
+        bpf_probe_read_user, bpf_probe_read_user_str_bytes, generated::bpf_probe_read_kernel,
     },
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
@@ -31,6 +30,7 @@ use crate::{
     },
     caller::Caller,
     calls::release,
+    cookie::cookie,
     emit::{Wake, emit, emit_in_place, header, lost, now},
     kernel_stack, lifecycle,
     maps::{CONTEXTS, ENTRY_POINTS},
@@ -55,12 +55,19 @@ pub fn device_entry(context: ProbeContext) -> u32 {
     0
 }
 
+/// The same for functions that report nothing: each has a program, which the verifier checks the faster without a walk.
+#[cfg(feature = "legacy")]
+#[uprobe]
+pub fn device_begin(context: ProbeContext) -> u32 {
+    begin(&context, cookie(&context));
+    0
+}
+
 #[inline(always)]
 fn enter(context: &ProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     kernel_stack::use_own(context, unsafe { &*context.regs });
-    // SAFETY: the context is the program's own.
-    let packed = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    let packed = cookie(context);
     if Cookie(packed).operation() == Operation::Report as u8 {
         report(context, Cookie(packed))
     } else {
@@ -242,7 +249,7 @@ fn leave(context: &RetProbeContext) -> Option<()> {
     let (caller, thread) = Thread::current().ok()?;
     let sp = entry_stack_pointer(registers);
     let Some(call) = thread.pop(sp) else {
-        lost(Reason::BeganBeforeAttach);
+        thread.lost_call(sp);
         return None;
     };
     // Every function here returns an error code, an int; 0 is success.
@@ -444,8 +451,7 @@ fn requested(context: &ProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     kernel_stack::use_own(context, unsafe { &*context.regs });
     let (caller, _) = traced()?;
-    // SAFETY: the context is the program's own.
-    let cookie = unsafe { bpf_get_attach_cookie(context.as_ptr()) };
+    let cookie = cookie(context);
     // Copied, because an index into the context itself is refused.
     let mut registers = [0u64; 32];
     // SAFETY: both are as large; the context of a uprobe is a `pt_regs`.

@@ -4,10 +4,9 @@
 //! `emitted = received + dropped` holds because each attempt counts as emitted
 //! first and then either becomes a record or one of the `ring_full_*` reasons.
 
-use aya_ebpf::helpers::{
-    bpf_ktime_get_ns,
-    generated::{bpf_get_smp_processor_id, bpf_probe_read_kernel},
-};
+#[cfg(not(feature = "legacy"))]
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
+use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_get_smp_processor_id};
 use memtrace_common::{
     event::{Header, Kind},
     loss::{COUNTER_EMITTED, COUNTER_WORDS, Reason},
@@ -191,6 +190,33 @@ pub(crate) unsafe fn emit_bytes<const MOST: u64>(
     len: u64,
     reason: Reason,
 ) -> bool {
+    #[cfg(feature = "legacy")]
+    // SAFETY: the caller's promise.
+    return unsafe { emit_at_once(data, len, reason) };
+    #[cfg(not(feature = "legacy"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        emit_reserved::<MOST>(data, len, reason)
+    }
+}
+
+/// As [`emit_bytes`].
+#[cfg(feature = "legacy")]
+#[inline(always)]
+unsafe fn emit_at_once(data: *const u8, len: u64, reason: Reason) -> bool {
+    // SAFETY: the caller's promise.
+    if !unsafe { ring::copy(data, len) } {
+        no_room(reason);
+        return false;
+    }
+    Wake::Lazily.after(len, count());
+    true
+}
+
+/// As [`emit_bytes`].
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+unsafe fn emit_reserved<const MOST: u64>(data: *const u8, len: u64, reason: Reason) -> bool {
     let Some(mut entry) = Entry::reserve(len, MOST) else {
         no_room(reason);
         return false;

@@ -3,6 +3,7 @@
 use memtrace_common::{code_map::Snapshot, python::Imports};
 
 use crate::{
+    argument::{Argument, As},
     code,
     maps::IMPORTS,
     scratch::{Facts, Scratch},
@@ -13,7 +14,7 @@ use crate::{
 fn of(scratch: &mut Scratch) -> &Facts {
     let facts = &scratch.walk.facts;
     if facts.space != scratch.caller.space || facts.as_of != scratch.walk.as_of {
-        refresh(scratch);
+        refresh(scratch.argument());
     }
     &scratch.walk.facts
 }
@@ -34,9 +35,8 @@ pub(crate) fn imports(scratch: &mut Scratch) -> Imports {
 // VERIFIER: a global function: the programs that call it are verified without it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn refresh(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn refresh(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return 0;
     };
     let space = scratch.caller.space;

@@ -9,8 +9,12 @@ use memtrace_common::{
     unwind::Word,
 };
 
+#[cfg(feature = "legacy")]
+use crate::interpreter::of_interpreter;
 use crate::{
+    argument::{Argument, As},
     codes, facts,
+    interpreter::{AsInterpreter, interpreter, of_python_state},
     loops::{BREAK, CONTINUE, repeat},
     memory::word_or_zero,
     python,
@@ -43,9 +47,8 @@ struct Finding {
 /// it is on most stacks, and then native frames hardly matter. Gives how many of those are needed, or [`NOT_FOUND`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    let (Some(state), Some(interpreter)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
+pub(crate) extern "C" fn find(scratch: As<Scratch>, python: AsInterpreter) -> u64 {
+    let (Some(state), Some(interpreter)) = (Scratch::of(scratch), interpreter(python)) else {
         return NOT_FOUND;
     };
     state.begin();
@@ -58,9 +61,15 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
     if import.last_in != image {
         import.last = 0;
     }
-    python::find_innermost(&raw mut state.walk.python, interpreter, image);
-    let mut finding = Finding { scratch, python };
+    python::find_innermost(of_python_state(state), python, image);
+    let mut finding = Finding {
+        scratch: state,
+        python: interpreter,
+    };
+    #[cfg(not(feature = "legacy"))]
     repeat(MOST_FRAMES, next_frame, &mut finding);
+    #[cfg(feature = "legacy")]
+    repeat(MOST_FRAMES, next_frame_elsewhere, &mut finding);
     // SAFETY: `finding` was made from this reference.
     let state = unsafe { &mut *finding.scratch };
     let import = state.walk.python.import;
@@ -68,7 +77,7 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
         return NOT_FOUND;
     }
     if import.system != import.last {
-        let print = python::fingerprint_of(state, interpreter, import.system);
+        let print = python::fingerprint_of(state.argument(), python, import.system);
         if print == python::UNREADABLE {
             return NOT_FOUND;
         }
@@ -78,7 +87,7 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
     if import.module == 0 {
         return u64::from(IMPORT_NATIVE_FRAMES);
     }
-    let module = python::fingerprint_of(state, interpreter, import.module);
+    let module = python::fingerprint_of(state.argument(), python, import.module);
     if module == python::UNREADABLE {
         return NOT_FOUND;
     }
@@ -89,7 +98,29 @@ pub(crate) extern "C" fn find(scratch: *mut Scratch, python: *const Interpreter)
     0
 }
 
+/// As [`next_frame`].
+#[cfg(feature = "legacy")]
+unsafe extern "C" fn next_frame_elsewhere(_index: u64, finding: *mut Finding) -> u64 {
+    // SAFETY: the pointers are those that `find` passed.
+    let (scratch, python) = unsafe { (&mut *(*finding).scratch, &*(*finding).python) };
+    examine_by_number(scratch.argument(), of_interpreter(python, scratch))
+}
+
+/// As [`next_frame`].
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn examine_by_number(scratch: As<Scratch>, python: AsInterpreter) -> u64 {
+    let (Some(scratch), Some(python)) = (Scratch::of(scratch), interpreter(python)) else {
+        return BREAK;
+    };
+    let mut finding = Finding { scratch, python };
+    // SAFETY: live map values.
+    unsafe { next_frame(0, &mut finding) }
+}
+
 /// Callback of [`repeat`]: examines one Python frame.
+#[cfg_attr(feature = "legacy", inline(always))]
 unsafe extern "C" fn next_frame(_index: u64, finding: *mut Finding) -> u64 {
     // SAFETY: the pointers are those that `find` passed.
     let (scratch, python) = unsafe { (&mut *(*finding).scratch, &*(*finding).python) };

@@ -2,16 +2,17 @@
 
 use core::{ffi::c_void, mem::MaybeUninit};
 
-use aya_ebpf::helpers::{
-    bpf_get_current_task,
-    generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs},
-};
+#[cfg(not(feature = "legacy"))]
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::helpers::{bpf_get_current_task, generated::bpf_probe_read_kernel};
 use memtrace_common::{
     event::PendingReturn,
     process::FileKey,
     unwind::{Registers, rbx},
 };
 
+#[cfg(feature = "legacy")]
+use crate::maps::TASK_STACK;
 use crate::{
     arch::offset,
     loops::{BREAK, CONTINUE, repeat},
@@ -24,9 +25,34 @@ pub(crate) struct Task(u64);
 
 /// The current thread's `task_struct`. The verifier knows its type, so its own fields are read without a helper; a
 /// [`Task`] serves for what they point to.
+#[cfg(not(feature = "legacy"))]
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentTask(*const u8);
 
+/// The current thread's `task_struct`.
+#[cfg(feature = "legacy")]
+#[derive(Clone, Copy)]
+pub(crate) struct CurrentTask(u64);
+
+#[cfg(feature = "legacy")]
+impl CurrentTask {
+    #[inline(always)]
+    pub(crate) fn get() -> Self {
+        // SAFETY: the helper has no preconditions.
+        Self(unsafe { bpf_get_current_task() })
+    }
+
+    /// The field at an offset.
+    ///
+    /// # Safety
+    /// It must be a `T`.
+    #[inline(always)]
+    unsafe fn field<T: Integer>(self, offset: u32) -> T {
+        read(self.0.wrapping_add(offset.into()))
+    }
+}
+
+#[cfg(not(feature = "legacy"))]
 impl CurrentTask {
     #[inline(always)]
     pub(crate) fn get() -> Self {
@@ -43,7 +69,9 @@ impl CurrentTask {
         // SAFETY: the pointer is valid, and the rest is the caller's promise.
         unsafe { core::ptr::read_volatile(self.0.add(offset as usize).cast()) }
     }
+}
 
+impl CurrentTask {
     /// The ids of process and thread, in the upper and the lower half.
     #[inline(always)]
     pub(crate) fn ids(self) -> u64 {
@@ -76,6 +104,7 @@ impl CurrentTask {
     }
 
     /// Whether a return address of the thread is replaced, by memtrace or another tool.
+    #[cfg(not(feature = "legacy"))]
     #[inline(always)]
     pub(crate) fn has_pending_returns(self) -> bool {
         self.pending_returns() != 0
@@ -203,6 +232,7 @@ impl Task {
 }
 
 // VERIFIER: a global function, see `unwind::walk`: its stack does not count beside a walk's.
+#[cfg(not(feature = "legacy"))]
 /// The registers with which the current thread entered the kernel by a system call.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -213,14 +243,33 @@ pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
     };
     // SAFETY: the helpers have no preconditions, and `read` checks the address.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
-    *to = Registers {
+    *to = registers_at(regs);
+    1
+}
+
+/// Bytes of a thread's kernel stack (arch/x86/include/asm/page_64_types.h), without KASAN.
+#[cfg(feature = "legacy")]
+const THREAD_SIZE: u64 = 4 << 12;
+
+/// The registers with which the current thread entered the kernel by a system call: at the end of its kernel stack.
+#[cfg(feature = "legacy")]
+#[inline(always)]
+pub(crate) fn user_registers(to: &mut Registers) {
+    // SAFETY: a pointer.
+    let stack: u64 = unsafe { CurrentTask::get().field(loaded(&TASK_STACK)) };
+    *to = registers_at(stack.wrapping_add(THREAD_SIZE - offset::ALL));
+}
+
+/// Registers as the kernel keeps them at an address.
+#[inline(always)]
+fn registers_at(regs: u64) -> Registers {
+    Registers {
         pc: read(regs + offset::IP),
         sp: read(regs + offset::SP),
         fp: read(regs + offset::BP),
         bx: read(regs + offset::BX),
         bx_is: rbx::VALUE,
-    };
-    1
+    }
 }
 
 /// Return addresses that the kernel has replaced to probe returns. It keeps the

@@ -119,13 +119,7 @@ fn forked<C: EbpfContext>(context: &C, tid: u32, clone_flags: u64) -> Option<()>
         known
     });
     if known && !shared {
-        let child = Caller {
-            tgid,
-            tid: tgid,
-            space,
-            epoch,
-            image: process.image,
-        };
+        let child = Caller::new(tgid, tgid, space, epoch, process.image);
         // The child has a tracer only if its parent had one when the fork began. The holder checks that.
         let stopping = clone_flags & CLONE_UNTRACED == 0 && is_held();
         stop_if(stopping, context, &child, Stop::Fork);
@@ -301,13 +295,7 @@ fn report_tracer(tgid: u32) -> Option<()> {
     // SAFETY: not kept.
     unsafe { PROCESSES.get(&tgid) }?;
     let (by, tid) = current_ids();
-    let caller = Caller {
-        tgid,
-        tid,
-        space: tgid,
-        epoch: 0,
-        image: 0,
-    };
+    let caller = Caller::new(tgid, tid, tgid, 0, 0);
     let mut header = header(Kind::Stopped, &caller);
     header.flags = flags::FAILED;
     let record = Lifecycle {
@@ -355,13 +343,7 @@ fn exited() -> Option<()> {
     if !was_traced || !recording() {
         return None;
     }
-    let caller = Caller {
-        tgid,
-        tid,
-        space: tgid,
-        epoch: process.epoch,
-        image: process.image,
-    };
+    let caller = Caller::new(tgid, tid, tgid, process.epoch, process.image);
     let header = header(Kind::Exit, &caller);
     emit(
         &Lifecycle {

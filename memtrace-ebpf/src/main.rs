@@ -5,23 +5,30 @@
 #![no_main]
 #![allow(internal_features, reason = "see `atomic`")]
 #![feature(core_intrinsics)]
+#![cfg_attr(feature = "legacy", feature(asm_experimental_arch))]
 
 mod arch;
+mod argument;
 mod atomic;
 mod caller;
 mod calls;
 mod code;
 mod codes;
+mod cookie;
 mod device;
 mod elements;
 mod emit;
 mod exceptions;
 mod facts;
+#[cfg(feature = "legacy")]
+mod held;
 mod imports;
+mod interpreter;
 mod kernel;
 mod kernel_stack;
 mod lifecycle;
 mod loops;
+#[cfg(not(feature = "legacy"))]
 mod malloc;
 mod maps;
 mod measure;
@@ -29,13 +36,20 @@ mod memo;
 mod memory;
 mod places;
 mod python;
+mod python_code;
 mod reads;
+#[cfg_attr(feature = "legacy", path = "ring_of_kernel.rs")]
 mod ring;
 mod rows;
 mod scratch;
 mod stack;
+mod stack_memory;
 mod subject;
 mod thread;
+#[cfg_attr(
+    feature = "legacy",
+    expect(dead_code, reason = "only sessions predict results")
+)]
 mod thread_cache;
 mod timing;
 mod tracepoint;

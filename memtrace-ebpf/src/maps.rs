@@ -249,6 +249,11 @@ pub(crate) static SETTINGS: Settings = Settings {
     verify_bytes: 0,
 };
 
+/// Written by the collector before loading: the offset of `task_struct.stack`.
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+pub(crate) static TASK_STACK: u32 = 0;
+
 /// A field of the above as the collector set it; volatile because the compiler sees only zeroes.
 #[inline(always)]
 pub(crate) fn loaded<T: Copy>(field: &'static T) -> T {

@@ -10,9 +10,10 @@ use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::unwind::{Registers, cfa, fp, rbx};
 
 use crate::{
-    memory::StackMemory,
+    argument::{Argument, As},
     reads::{Reads, Replaced},
     scratch::Scratch,
+    stack_memory::StackMemory,
     subject::Subject,
 };
 
@@ -26,6 +27,9 @@ const STEPS: usize = 256;
 /// A walk.
 #[repr(C)]
 pub(crate) struct Memo {
+    /// Its index in the map.
+    #[cfg(feature = "legacy")]
+    number: u64,
     of: Subject,
     /// Steps that are kept.
     n: u64,
@@ -62,15 +66,49 @@ const BX_SHIFT: u32 = 8;
 pub(crate) fn of(scratch: &Scratch) -> Option<(*mut Memo, *mut Memo)> {
     let first = (scratch.slot as u32) << 1;
     let side = scratch.walk.memo.side & 1;
-    Some((
+    #[cfg(not(feature = "legacy"))]
+    return Some((
         MEMOS.get_ptr_mut(first | side)?,
         MEMOS.get_ptr_mut(first | (side ^ 1))?,
-    ))
+    ));
+    #[cfg(feature = "legacy")]
+    Some((numbered(first | side)?, numbered(first | (side ^ 1))?))
+}
+
+/// The memo at an index, which it is to know.
+#[cfg(feature = "legacy")]
+#[inline(always)]
+fn numbered(number: u32) -> Option<*mut Memo> {
+    let memo = MEMOS.get_ptr_mut(number)?;
+    // SAFETY: a live map value, which belongs to the claimed scratch.
+    unsafe { (*memo).number = number.into() };
+    Some(memo)
+}
+
+#[cfg(not(feature = "legacy"))]
+crate::argument::by_pointer!(Memo);
+
+#[cfg(feature = "legacy")]
+impl Argument for Memo {
+    /// Its index in the map.
+    type As = u64;
+
+    #[inline(always)]
+    fn argument(&mut self) -> u64 {
+        self.number
+    }
+
+    #[inline(always)]
+    fn of(number: u64) -> Option<&'static mut Self> {
+        let memo = MEMOS.get_ptr_mut(number as u32)?;
+        // SAFETY: a live map value, which belongs to the claimed scratch.
+        Some(unsafe { &mut *memo })
+    }
 }
 
 #[inline(always)]
 fn stack(scratch: &mut Scratch) -> StackMemory {
-    StackMemory(&raw mut scratch.walk.stack)
+    StackMemory::of(scratch)
 }
 
 /// Whether a step returns to where it did before.
@@ -138,10 +176,9 @@ const PASSED: usize = 8;
 /// Makes the next step as the walk before made it. 0 if that is not known to be right.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn follow(scratch: *mut Scratch, old: *const Memo, new: *mut Memo) -> u64 {
-    // SAFETY: null, or the caller's map values.
+pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Memo>) -> u64 {
     let (Some(scratch), Some(old), Some(new)) =
-        (unsafe { (scratch.as_mut(), old.as_ref(), new.as_mut()) })
+        (Scratch::of(scratch), Memo::of(old), Memo::of(new))
     else {
         return 0;
     };
@@ -238,14 +275,13 @@ pub(crate) mod found {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn keep(
-    scratch: *mut Scratch,
-    memo: *mut Memo,
+    scratch: As<Scratch>,
+    memo: As<Memo>,
     caller_sp: u64,
     caller_pc: u64,
     how: u64,
 ) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    let (Some(scratch), Some(memo)) = (unsafe { (scratch.as_mut(), memo.as_mut()) }) else {
+    let (Some(scratch), Some(memo)) = (Scratch::of(scratch), Memo::of(memo)) else {
         return 0;
     };
     let state = &mut scratch.walk;

@@ -41,8 +41,8 @@ pub(crate) struct Window<const N: usize = WORDS> {
     start: u64,
     /// Bytes from `start` on that were copied.
     len: u64,
-    /// The word that [`read_stack`] read.
-    read: u64,
+    /// The word that [`crate::stack_memory`] has read last.
+    pub(crate) read: u64,
     words: [u64; N],
 }
 
@@ -163,58 +163,3 @@ pub(crate) fn copy<T: Copy, const N: usize>(to: &mut [T; N], from: u64, len: u64
 
 /// The least size of a page on any machine: if one byte of it can be read, all can.
 pub(crate) const PAGE: u64 = 4096;
-
-/// How far before the word that is wanted a copy of the stack begins: registers are saved below
-/// return addresses.
-const BEFORE: u64 = 64;
-
-/// The stack. A walk reads two or three words of it per frame, from lower addresses to higher ones.
-pub(crate) struct StackMemory(pub(crate) *mut StackWindow);
-
-impl Memory for StackMemory {
-    #[inline(always)]
-    fn read(&self, abs_addr: u64) -> Option<u64> {
-        // SAFETY: made from a reference that is not used elsewhere meanwhile.
-        let window = unsafe { &mut *self.0 };
-        window
-            .get(abs_addr)
-            .or_else(|| (read_stack(window, abs_addr) != 0).then_some(window.read))
-    }
-}
-
-impl StackMemory {
-    /// The word at an address that is a multiple of 8.
-    #[inline(always)]
-    pub(crate) fn aligned(&self, abs_addr: u64) -> Option<u64> {
-        // SAFETY: as in `read`.
-        let window = unsafe { &mut *self.0 };
-        if window.has(abs_addr) {
-            return Some(window.masked(abs_addr));
-        }
-        (read_stack(window, abs_addr) != 0).then_some(window.read)
-    }
-}
-
-// VERIFIER: a global function: it is verified once, not wherever the stack is read.
-/// Reads a word into `window.read`, and its neighbourhood into the window. 0 if it cannot be read.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn read_stack(window: *mut StackWindow, abs_addr: u64) -> u64 {
-    // SAFETY: null, or part of the caller's claimed map value.
-    let Some(window) = (unsafe { window.as_mut() }) else {
-        return 0;
-    };
-    let page = abs_addr & !(PAGE - 1);
-    let start = (abs_addr & !7).wrapping_sub(BEFORE).max(page);
-    let len = page.wrapping_add(PAGE).wrapping_sub(start);
-    let len = if len > <Window>::BYTES {
-        <Window>::BYTES
-    } else {
-        len
-    };
-    window.copy(start, len);
-    // One that is not aligned, or cannot be read.
-    let read = window.get(abs_addr).or_else(|| UserMemory.read(abs_addr));
-    window.read = read.unwrap_or(0);
-    read.is_some().into()
-}

@@ -79,6 +79,7 @@ fn add(hash: u64, word: u64) -> u64 {
 impl<const N: usize> Places<N> {
     /// Takes the words of a walk. Their copies begin at `at` in the window. Returns where they end; `None` if the words lie
     /// too far apart.
+    #[cfg(not(feature = "legacy"))]
     #[inline(always)]
     pub(crate) fn take(&mut self, words: &Words<N>, at: u64) -> Option<u64> {
         self.n = words.n.wrapping_add(GROUP as u64 - 1) & !(GROUP as u64 - 1);
@@ -91,12 +92,71 @@ impl<const N: usize> Places<N> {
         repeat(N as u32, next_piece, &mut taking);
         // SAFETY: `taking` was made from this reference.
         let pieces = unsafe { &mut (*taking.places).pieces };
-        let n = pieces.n;
+        let end = pieces.arrange(at)?;
+        repeat(N as u32, next_offset, &mut taking);
+        Some(end)
+    }
+
+    /// As above; `step` takes one step for a word by its number, as the functions below do.
+    #[cfg(feature = "legacy")]
+    #[inline(always)]
+    pub(crate) fn take_by(
+        &mut self,
+        words: &Words<N>,
+        at: u64,
+        step: impl Fn(u64, u64) -> u64,
+    ) -> Option<u64> {
+        self.n = words.n.wrapping_add(GROUP as u64 - 1) & !(GROUP as u64 - 1);
+        self.hash = 0;
+        self.pieces.n = 0;
+        for index in 0..N as u64 {
+            if step(PIECE, index) != CONTINUE {
+                break;
+            }
+        }
+        let end = self.pieces.arrange(at)?;
+        for index in 0..N as u64 {
+            if step(OFFSET, index) != CONTINUE {
+                break;
+            }
+        }
+        Some(end)
+    }
+
+    /// A step of [`Places::take_by`].
+    #[cfg(feature = "legacy")]
+    #[inline(always)]
+    pub(crate) fn take_step(&mut self, words: &Words<N>, step: u64, index: u64) -> u64 {
+        let mut taking = Taking {
+            places: self,
+            words,
+        };
+        // SAFETY: made from references.
+        unsafe {
+            match step {
+                PIECE => next_piece(index, &mut taking),
+                _ => next_offset(index, &mut taking),
+            }
+        }
+    }
+}
+
+/// Steps of [`Places::take_by`].
+#[cfg(feature = "legacy")]
+const PIECE: u64 = 0;
+#[cfg(feature = "legacy")]
+const OFFSET: u64 = 1;
+
+impl Pieces {
+    /// Gives the pieces their places, from `at` on. Where they end; `None` if there is no room.
+    #[inline(always)]
+    fn arrange(&mut self, at: u64) -> Option<u64> {
+        let n = self.n;
         if n > PIECES as u64 {
             return None;
         }
         let mut end = at;
-        for (number, piece) in pieces.piece.iter_mut().enumerate() {
+        for (number, piece) in self.piece.iter_mut().enumerate() {
             if number as u64 >= n {
                 break;
             }
@@ -106,7 +166,6 @@ impl<const N: usize> Places<N> {
             }
             end += u64::from(piece.len);
         }
-        repeat(N as u32, next_offset, &mut taking);
         Some(end)
     }
 }
@@ -195,7 +254,11 @@ pub(crate) fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>
         mix_words(scratch, places, 0);
     } else {
         // Not more, whatever a walk that is being replaced has.
+        #[cfg(not(feature = "legacy"))]
         let times = n.min(N as u64) / GROUP as u64;
+        // VERIFIER: a constant; `compare` knows the end.
+        #[cfg(feature = "legacy")]
+        let times = N / GROUP;
         let mut comparing = Comparing { scratch, places };
         repeat(times as u32, compare, &mut comparing);
     }
@@ -204,7 +267,7 @@ pub(crate) fn are_same<const N: usize>(scratch: &mut Scratch, places: &Places<N>
 
 // VERIFIER: a global function.
 /// Copies all pieces but the first. 0 if one cannot be read.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(feature = "legacy"), unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn copy_others(window: *mut StackWindow, pieces: *const Pieces) -> u64 {
     // SAFETY: null, or parts of the caller's map values.
@@ -228,6 +291,10 @@ extern "C" fn copy_others(window: *mut StackWindow, pieces: *const Pieces) -> u6
 unsafe extern "C" fn compare<const N: usize>(index: u64, comparing: *mut Comparing<N>) -> u64 {
     // SAFETY: the pointers are those that `are_same` passed.
     let (scratch, places) = unsafe { (&mut *(*comparing).scratch, &*(*comparing).places) };
+    #[cfg(feature = "legacy")]
+    if index * GROUP as u64 >= places.n {
+        return BREAK;
+    }
     mix_words(scratch, places, index as usize * GROUP);
     CONTINUE
 }

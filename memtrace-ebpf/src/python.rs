@@ -7,28 +7,31 @@
 //! follows its Python frames.
 
 use memtrace_common::{
-    event::Kind,
     hash::{SEED, mix},
     limits::MAX_FRAMES,
     loss::Reason,
     python::{
-        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, Code, FILENAME, IMPORT_NATIVE_FRAMES, Identity,
-        Interpreter, LINETABLE, NAME, NONE, NOT_BEGUN, STR_HASH, Text, characters, fingerprint,
+        BYTES_HEAD, CODE_BYTES, CODE_WINDOW, IMPORT_NATIVE_FRAMES, Identity, Interpreter, NONE,
+        NOT_BEGUN, STR_HASH, fingerprint,
     },
     unwind::{End, Word},
 };
 
+#[cfg(feature = "legacy")]
+use crate::loops::ROUND;
 use crate::{
-    caller::Caller,
-    code,
+    argument::{Argument, As},
     codes::{self, Seen},
-    emit::{Wake, emit_in_place, header, lost},
+    emit::lost,
     facts,
+    interpreter::{
+        AsInterpreter, AsPythonState, interpreter, of_interpreter, of_python_state, python_state,
+    },
     kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{INTERPRETERS, SEEN_CODE, THREAD_STATES},
+    maps::THREAD_STATES,
     memo::Memo,
-    memory::{Window, copy, word_or_zero},
+    memory::{Window, word_or_zero},
     scratch::{PythonState, Scratch, ThreadSearch},
 };
 
@@ -59,8 +62,10 @@ pub(crate) fn enters(scratch: &mut Scratch, python: &Interpreter, memo: &mut Mem
     }
     if state.searched == 0 {
         state.searched = 1;
-        if find_innermost(state, python, scratch.caller.image) == AT_ONCE {
-            keep_innermost(state, python, memo);
+        let (interpreter, image) = (of_interpreter(python, scratch), scratch.caller.image);
+        let state = of_python_state(scratch);
+        if find_innermost(state, interpreter, image) == AT_ONCE {
+            keep_innermost(state, interpreter, memo.argument());
         } else {
             memo.reads.open();
         }
@@ -101,13 +106,12 @@ pub(crate) fn is_shim(python: &Interpreter, boundary: u8) -> bool {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn next_python_frame(
-    scratch: *mut Scratch,
-    python: *const Interpreter,
-    memo: *mut Memo,
+    scratch: As<Scratch>,
+    python: AsInterpreter,
+    memo: As<Memo>,
 ) -> u64 {
-    // SAFETY: null, or the caller's map values.
     let (Some(scratch), Some(python), Some(memo)) =
-        (unsafe { (scratch.as_mut(), python.as_ref(), memo.as_mut()) })
+        (Scratch::of(scratch), interpreter(python), Memo::of(memo))
     else {
         return BREAK;
     };
@@ -280,12 +284,11 @@ pub(crate) const UNREADABLE: u64 = u64::MAX;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn fingerprint_of(
-    scratch: *mut Scratch,
-    python: *const Interpreter,
+    scratch: As<Scratch>,
+    python: AsInterpreter,
     code: u64,
 ) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    let (Some(scratch), Some(python)) = (unsafe { (scratch.as_mut(), python.as_ref()) }) else {
+    let (Some(scratch), Some(python)) = (Scratch::of(scratch), interpreter(python)) else {
         return UNREADABLE;
     };
     let Some(seen) = codes::place(scratch, code) else {
@@ -304,6 +307,8 @@ const MOST_THREADS: u32 = 4096;
 struct Searching {
     search: *mut ThreadSearch,
     python: *const Interpreter,
+    #[cfg(feature = "legacy")]
+    arguments: (AsPythonState, AsInterpreter),
 }
 
 /// The result of [`find_innermost`] if the thread state was the one that is known.
@@ -313,14 +318,9 @@ const AT_ONCE: u64 = 2;
 /// if the thread ran frames of that one, its native stack would have further evaluation loops.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn keep_innermost(
-    state: *const PythonState,
-    python: *const Interpreter,
-    memo: *mut Memo,
-) -> u64 {
-    // SAFETY: null, or the caller's map values.
+extern "C" fn keep_innermost(state: AsPythonState, python: AsInterpreter, memo: As<Memo>) -> u64 {
     let (Some(state), Some(python), Some(memo)) =
-        (unsafe { (state.as_ref(), python.as_ref(), memo.as_mut()) })
+        (python_state(state), interpreter(python), Memo::of(memo))
     else {
         return 0;
     };
@@ -346,12 +346,13 @@ extern "C" fn keep_innermost(
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub(crate) extern "C" fn find_innermost(
-    state: *mut PythonState,
-    python: *const Interpreter,
+    state: AsPythonState,
+    python: AsInterpreter,
     image: u64,
 ) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    let (Some(state), Some(python)) = (unsafe { (state.as_mut(), python.as_ref()) }) else {
+    #[cfg(feature = "legacy")]
+    let arguments = (state, python);
+    let (Some(state), Some(python)) = (python_state(state), interpreter(python)) else {
         return 0;
     };
     let task = CurrentTask::get();
@@ -400,8 +401,13 @@ pub(crate) extern "C" fn find_innermost(
         let mut searching = Searching {
             search: &raw mut state.search,
             python,
+            #[cfg(feature = "legacy")]
+            arguments,
         };
+        #[cfg(not(feature = "legacy"))]
         repeat(MOST_THREADS, next_thread, &mut searching);
+        #[cfg(feature = "legacy")]
+        repeat(MOST_THREADS / ROUND, next_threads, &mut searching);
         // SAFETY: `searching` was made from this reference.
         let ThreadSearch { found, another, .. } = unsafe { *searching.search };
         if another != 0 {
@@ -439,7 +445,48 @@ fn innermost(frame: u64, python: &Interpreter) -> u64 {
     }
 }
 
+/// Callback of [`repeat`]: examines the next thread states.
+#[cfg(feature = "legacy")]
+unsafe extern "C" fn next_threads(_index: u64, searching: *mut Searching) -> u64 {
+    // SAFETY: the pointer is that which `find_innermost` passed.
+    let (state, python) = unsafe { (*searching).arguments };
+    next_threads_by_number(state, python)
+}
+
+/// Calls [`next_thread_by_number`] until it breaks.
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn next_threads_by_number(state: AsPythonState, python: AsInterpreter) -> u64 {
+    for _ in 0..ROUND {
+        if next_thread_by_number(state, python) != CONTINUE {
+            return BREAK;
+        }
+    }
+    CONTINUE
+}
+
+/// As [`next_thread`].
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn next_thread_by_number(state: AsPythonState, python: AsInterpreter) -> u64 {
+    let arguments = (state, python);
+    let (Some(state), Some(python)) = (python_state(state), interpreter(python)) else {
+        return BREAK;
+    };
+    let search = &raw mut state.search;
+    let mut searching = Searching {
+        search,
+        python,
+        arguments,
+    };
+    // SAFETY: live map values.
+    unsafe { next_thread(0, &mut searching) }
+}
+
 /// Callback of [`repeat`]: examines the next thread state.
+#[cfg_attr(feature = "legacy", inline(always))]
 unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 {
     // SAFETY: the pointers are those that `find_innermost` passed.
     let (search, python) = unsafe { (&mut *(*searching).search, &*(*searching).python) };
@@ -467,110 +514,4 @@ unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 
         }
     }
     CONTINUE
-}
-
-/// A [`Code`] and its areas.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Record {
-    code: Code,
-    filename: [u8; FILENAME],
-    name: [u8; NAME],
-    linetable: [u8; LINETABLE],
-}
-
-/// The input of [`report_code`].
-struct Report {
-    scratch: *const Scratch,
-    python: *const Interpreter,
-}
-
-/// Reports the code objects of a new stack, before the stack.
-#[inline(always)]
-pub(crate) fn report(scratch: &Scratch) {
-    if scratch.walk.python.thread == 0 && !scratch.walk.memo.is_forgotten() {
-        return;
-    }
-    let Some(python) = INTERPRETERS.get(code::interpreter(scratch.caller.space)) else {
-        return;
-    };
-    let mut report = Report { scratch, python };
-    repeat(MAX_FRAMES as u32, report_code, &mut report);
-}
-
-/// Callback of [`repeat`]: reports the code object of frame `index`, if it is one.
-unsafe extern "C" fn report_code(index: u64, report: *mut Report) -> u64 {
-    // SAFETY: the pointers are those that `report` passed.
-    let (scratch, python) = unsafe { (&*(*report).scratch, &*(*report).python) };
-    let caller = &scratch.caller;
-    if index + 1 >= u64::from(scratch.len()) {
-        return BREAK;
-    }
-    let word = scratch.frame(index as usize);
-    if !Word::is_python(word) {
-        return CONTINUE;
-    }
-    let address = Word::address(word);
-    let print = scratch.frame(index as usize + 1) as u32;
-    let key = mix(address, caller.image) ^ u64::from(print);
-    // SAFETY: the value is not kept.
-    if unsafe { SEEN_CODE.get(&key) }.is_some() {
-        return CONTINUE;
-    }
-    let sent = emit_in_place::<Record>(Some(Reason::RingFullStack), Wake::Lazily, |record| {
-        // SAFETY: reserved for one record; plain bytes.
-        capture(unsafe { &mut *record }, caller, python, address, print);
-    });
-    if sent {
-        let _ = SEEN_CODE.insert(&key, &1, 0);
-    }
-    CONTINUE
-}
-
-#[inline(always)]
-fn capture(record: &mut Record, caller: &Caller, python: &Interpreter, address: u64, print: u32) {
-    let field = |offset: u32| word_or_zero(address.wrapping_add(u64::from(offset)));
-    let linetable = field(python.code_linetable);
-    let linetable_len = word_or_zero(linetable.wrapping_add(u64::from(python.bytes_size))) as u32;
-    // VERIFIER: a field at a time, or all of it is on the stack first.
-    let code = &mut record.code;
-    code.header = header(Kind::PythonCode, caller);
-    code.image = caller.image;
-    code.code = address;
-    code.filename = text(python, field(python.code_filename), &mut record.filename);
-    code.name = text(python, field(python.code_name), &mut record.name);
-    code.linetable = linetable;
-    code.linetable_len = linetable_len;
-    code.first_line = field(python.code_first_line) as u32;
-    code.fingerprint = print;
-    code.pad = 0;
-    copy(
-        &mut record.linetable,
-        linetable.wrapping_add(u64::from(python.bytes_data)),
-        u64::from(linetable_len),
-    );
-}
-
-/// A string object; its characters go into `area`, as far as they fit.
-#[inline(always)]
-fn text<const N: usize>(python: &Interpreter, object: u64, area: &mut [u8; N]) -> Text {
-    let length = word_or_zero(object.wrapping_add(u64::from(python.str_length))) as u32;
-    let state = word_or_zero(object.wrapping_add(u64::from(python.str_state))) as u32;
-    let (width, ascii) = characters(state);
-    let data = if ascii {
-        python.str_ascii_data
-    } else {
-        python.str_compact_data
-    };
-    let copied = copy(
-        area,
-        object.wrapping_add(u64::from(data)),
-        u64::from(length) * u64::from(width),
-    );
-    Text {
-        object,
-        length,
-        width: if copied { width as u16 } else { 0 },
-        ascii: u16::from(ascii),
-    }
 }

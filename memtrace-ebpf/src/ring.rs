@@ -136,7 +136,7 @@ fn take(len: u64, most: u64) -> u64 {
         return if is_full { FULL } else { TAKEN };
     }
     // SAFETY: as above.
-    if !unsafe { exchange(head, from, to) } {
+    if !unsafe { exchange(head, from, to, 0) } {
         return TAKEN;
     }
     if position != from

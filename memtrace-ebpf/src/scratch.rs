@@ -2,22 +2,25 @@
 //! in a map.
 
 use aya_ebpf::{helpers::generated, macros::map, maps::Array};
+#[cfg(not(feature = "legacy"))]
+use memtrace_common::limits::SPARE_SCRATCHES;
 use memtrace_common::{
     code_map::Snapshot,
     event::Stack,
     hash::{SEED, mix},
-    limits::{MAX_FRAMES, SCRATCHES, SPARE_SCRATCHES},
+    limits::{MAX_FRAMES, SCRATCHES},
     python::{FRAME_BYTES, FRAME_BYTES_BEFORE_311, IMPORT_FILES, Imports, Interpreter},
     row_cache::FoundRow,
     unwind::{End, Registers},
 };
 
+#[cfg(not(feature = "legacy"))]
+use crate::maps::{SETTINGS, loaded};
 use crate::{
     atomic::{claim, release},
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
-    maps::{SETTINGS, loaded},
     memory::{PAGE, StackWindow, Window},
     subject::Subject,
 };
@@ -121,7 +124,36 @@ impl Scratch {
     }
 }
 
+#[cfg(not(feature = "legacy"))]
+crate::argument::by_pointer!(Scratch);
+
+#[cfg(feature = "legacy")]
+impl crate::argument::Argument for Scratch {
+    /// Its index in the map.
+    type As = u64;
+
+    #[inline(always)]
+    fn argument(&mut self) -> u64 {
+        self.slot
+    }
+
+    #[inline(always)]
+    fn of(slot: u64) -> Option<&'static mut Self> {
+        let scratch = SCRATCH.get_ptr_mut(slot as u32)?;
+        // SAFETY: a live map value, which the caller has claimed.
+        Some(unsafe { &mut *scratch })
+    }
+}
+
+/// Where programs cannot be preempted, no processor needs a spare one.
+#[cfg(feature = "legacy")]
+#[inline(always)]
+fn claim_spare() -> u64 {
+    u64::from(u32::MAX)
+}
+
 // VERIFIER: a global function.
+#[cfg(not(feature = "legacy"))]
 /// The index of a spare scratch that was free, and no index if there is none.
 #[unsafe(no_mangle)]
 #[inline(never)]

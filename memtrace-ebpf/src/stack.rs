@@ -16,12 +16,13 @@ use memtrace_common::{
 };
 
 use crate::{
+    argument::{Argument, As},
     caller::Caller,
     emit::{emit_bytes, header, lost},
     kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
     maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, changes, loaded},
-    memo, python,
+    memo, python_code,
     scratch::{FRAMES, Scratch},
     subject::Subject,
     thread::Thread,
@@ -38,7 +39,7 @@ pub(crate) fn take(
     at: impl FnOnce(&mut Registers),
 ) -> u64 {
     take_by(context, caller, thread, at, |scratch| {
-        walks::look_up(scratch)
+        walks::look_up(scratch.argument())
     })
 }
 
@@ -78,7 +79,7 @@ fn take_by(
             scratch.walk.number = thread.next_walk();
         }
         None => {
-            look_up_subject(scratch);
+            look_up_subject(scratch.argument());
             scratch.walk.number = 0;
         }
     }
@@ -97,7 +98,7 @@ fn take_by(
     }
     timing::end(context, scratch, began);
     if key == 0 {
-        key = finish(scratch);
+        key = finish(scratch.argument());
     }
     scratch.release();
     key
@@ -106,9 +107,8 @@ fn take_by(
 // VERIFIER: a global function.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn look_up_subject(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    if let Some(scratch) = unsafe { scratch.as_mut() } {
+extern "C" fn look_up_subject(scratch: As<Scratch>) -> u64 {
+    if let Some(scratch) = Scratch::of(scratch) {
         scratch.walk.as_of = changes();
         scratch.walk.memo.of = Subject::of(&scratch.caller);
     }
@@ -120,7 +120,7 @@ extern "C" fn look_up_subject(scratch: *mut Scratch) -> u64 {
 #[inline(always)]
 fn follow_tables(scratch: &mut Scratch) {
     for _ in 0..ATTEMPTS {
-        unwind::walk(scratch);
+        unwind::walk(scratch.argument());
         if scratch.walk.end != End::Stale {
             break;
         }
@@ -143,16 +143,18 @@ fn follow_frame_pointers(context: *mut c_void, scratch: &mut Scratch) {
             u64::from(BPF_F_USER_STACK),
         )
     };
-    frames_of_pointers(scratch, if bytes <= 0 { 0 } else { bytes as u64 >> 3 });
+    frames_of_pointers(
+        scratch.argument(),
+        if bytes <= 0 { 0 } else { bytes as u64 >> 3 },
+    );
 }
 
 // VERIFIER: a global function.
 /// Turns `read` return addresses at the beginning of the frames into frames.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn frames_of_pointers(scratch: *mut Scratch, read: u64) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn frames_of_pointers(scratch: As<Scratch>, read: u64) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return 0;
     };
     let mut kept = Kept { scratch, read };
@@ -207,9 +209,8 @@ fn reason(end: End) -> Option<Reason> {
 /// no frame.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn finish(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn finish(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return 0;
     };
     let end = scratch.walk.end;
@@ -232,7 +233,7 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
     // SAFETY: a live map value.
     let seen = unsafe { &mut *seen };
     if !was_sent(seen, key) {
-        python::report(scratch);
+        python_code::report(scratch);
         if send(scratch, key, end) {
             remember(seen, key);
         }
@@ -241,7 +242,11 @@ extern "C" fn finish(scratch: *mut Scratch) -> u64 {
         && let Some((memo, _)) = memo::of(scratch)
     {
         // Its stack was met before, and may be met again. SAFETY: a live map value, which belongs to the claimed scratch.
-        walks::store(scratch, unsafe { &raw const (*memo).reads }, key);
+        walks::store(
+            scratch.argument(),
+            walks::of_reads(unsafe { &mut *memo }),
+            key,
+        );
     }
     key
 }

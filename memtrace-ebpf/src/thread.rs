@@ -15,7 +15,7 @@ use memtrace_common::{
 };
 
 use crate::{
-    atomic::claim_for,
+    atomic::{claim_for, word},
     caller::Caller,
     emit::{self, lost},
     kernel::CurrentTask,
@@ -169,6 +169,9 @@ pub(crate) struct Thread {
     /// The last release of the heap, and of anything else, by which one releasing function
     /// implemented by another (free_sized → free) is recognised.
     freed: [Freed; 2],
+    /// The stack pointer of the last call that returned, until the next one begins.
+    #[cfg(feature = "legacy")]
+    returned: u64,
     /// [`Current`] device of each context of the thread, 8 bits each, the topmost in the lowest.
     pub(crate) devices: u64,
 }
@@ -206,13 +209,9 @@ impl Thread {
             place => at(place).ok_or(Reason::NotTraced)?,
         };
         let known = &thread.known;
-        let caller = Caller {
-            tgid: (owner >> 32) as u32,
-            tid: owner as u32,
-            space: known.subject.space,
-            epoch: known.subject.epoch,
-            image: known.image,
-        };
+        let subject = &known.subject;
+        let (tgid, tid) = ((owner >> 32) as u32, owner as u32);
+        let caller = Caller::new(tgid, tid, subject.space, subject.epoch, known.image);
         Ok((caller, thread))
     }
 
@@ -293,6 +292,10 @@ impl Thread {
             return false;
         }
         self.calls[depth & (MAX_IN_FLIGHT - 1)] = call;
+        #[cfg(feature = "legacy")]
+        {
+            self.returned = 0;
+        }
         self.depth += 1;
         true
     }
@@ -309,6 +312,10 @@ impl Thread {
             }
             self.depth -= 1;
             if top.sp == sp {
+                #[cfg(feature = "legacy")]
+                {
+                    self.returned = sp;
+                }
                 return Some(top);
             }
             if top.cookie & NESTED == 0 {
@@ -316,6 +323,25 @@ impl Thread {
             }
         }
         None
+    }
+
+    /// Counts a return whose call is not known. `sp`: as for [`Thread::pop`].
+    #[cfg(not(feature = "legacy"))]
+    #[inline(always)]
+    pub(crate) fn lost_call(&mut self, _sp: u64) {
+        lost(Reason::BeganBeforeAttach);
+    }
+
+    /// Counts a return whose call is not known, once: where each process has perf events of its own, the kernel runs all
+    /// their return programs at each return (`uretprobe_dispatcher`, kernel/trace/trace_uprobe.c). `sp`: as for
+    /// [`Thread::pop`].
+    #[cfg(feature = "legacy")]
+    #[inline(always)]
+    pub(crate) fn lost_call(&mut self, sp: u64) {
+        if self.returned != sp {
+            self.returned = sp;
+            lost(Reason::BeganBeforeAttach);
+        }
     }
 
     /// Forgets the calls from the outermost one on that a C++ exception may leave; gives where its
@@ -438,7 +464,7 @@ extern "C" fn settle(owner: u64) -> u64 {
         // A thread of the same tid in another process has ended.
         let is_left = thread.owner as u32 == owner as u32;
         // SAFETY: a live map value.
-        if is_left || unsafe { claim_for(&raw mut thread.owner, owner) } {
+        if is_left || unsafe { claim_for(&raw mut thread.owner, owner, word::PLACE | place) } {
             thread.owner = owner;
             thread.depth = 0;
             thread.known.as_of = 0;
@@ -448,6 +474,10 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.cache = CacheState::UNKNOWN;
             thread.walks = owner << 32 | emit::now() & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
+            #[cfg(feature = "legacy")]
+            {
+                thread.returned = 0;
+            }
             return place;
         }
     }

@@ -10,17 +10,22 @@ use memtrace_common::{
     unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
 };
 
+#[cfg(feature = "legacy")]
+use crate::loops::ROUND;
 use crate::{
     arch::SIGNAL_RETURN,
+    argument::{Argument, As},
     code::{self, Code},
     facts, imports,
+    interpreter::of_interpreter,
     kernel::PendingReturns,
     loops::{BREAK, CONTINUE, repeat},
     maps::{INTERPRETERS, changes},
     memo::{self, Memo, found},
-    memory::{StackMemory, UserMemory},
+    memory::UserMemory,
     python, rows,
     scratch::{Scratch, WalkState},
+    stack_memory::StackMemory,
 };
 
 /// The state of the callback. On the stack of the program, as the kernel requires.
@@ -28,8 +33,11 @@ struct Walk {
     scratch: *mut Scratch,
     python: *const Interpreter,
     /// The walk before, and what is kept of this one.
-    before: *const Memo,
+    before: *mut Memo,
     memo: *mut Memo,
+    /// Most steps.
+    #[cfg(feature = "legacy")]
+    steps: u64,
 }
 
 /// The rule of code without tables, or of a signal handler's return, which some C libraries
@@ -64,9 +72,8 @@ fn is_signal_return(pc: u64) -> bool {
 /// Collects the frames of the current thread from `scratch.at` on.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+pub(crate) extern "C" fn walk(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return BREAK;
     };
     let Some((before, memo)) = memo::of(scratch) else {
@@ -82,14 +89,16 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
     // Where the last stack was that of an import, the next one mostly is.
     let mut needed = imports::NOT_FOUND;
     if scratch.walk.memo.of.has_imports != 0 && scratch.walk.memo.is_forgotten() {
-        needed = imports::find(scratch, python);
+        needed = imports::find(scratch.argument(), of_interpreter(python, scratch));
         if needed == 0 {
             // SAFETY: a live map value, which belongs to the claimed scratch.
             memo::forget(unsafe { &mut *before });
             return BREAK;
         }
     }
-    if begin(scratch, before, memo) != CONTINUE {
+    // SAFETY: live map values, which belong to the claimed scratch.
+    let (known, new) = unsafe { ((*before).argument(), (*memo).argument()) };
+    if begin(scratch.argument(), known, new) != CONTINUE {
         return BREAK;
     }
     let mut walk = Walk {
@@ -97,8 +106,13 @@ pub(crate) extern "C" fn walk(scratch: *mut Scratch) -> u64 {
         python,
         before,
         memo,
+        #[cfg(feature = "legacy")]
+        steps: needed,
     };
+    #[cfg(not(feature = "legacy"))]
     repeat((needed as u32).min(STEPS), next_frame, &mut walk);
+    #[cfg(feature = "legacy")]
+    repeat(STEPS.div_ceil(ROUND), next_frames, &mut walk);
     // SAFETY: `walk` was made from these.
     let (scratch, memo) = unsafe { (&mut *walk.scratch, &mut *walk.memo) };
     if needed != imports::NOT_FOUND && !scratch.walk.memo.is_forgotten() {
@@ -135,10 +149,9 @@ fn end_at_once(scratch: &mut Scratch, before: *mut Memo, end: End) {
 /// Prepares the first step that has to be made; not [`CONTINUE`] if the meaning of addresses is not known.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -> u64 {
-    // SAFETY: null, or the caller's map values.
+extern "C" fn begin(scratch: As<Scratch>, before: As<Memo>, memo: As<Memo>) -> u64 {
     let (Some(scratch), Some(known), Some(memo)) =
-        (unsafe { (scratch.as_mut(), before.as_ref(), memo.as_mut()) })
+        (Scratch::of(scratch), Memo::of(before), Memo::of(memo))
     else {
         return BREAK;
     };
@@ -152,7 +165,7 @@ extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -
     match code {
         Ok(code) => scratch.walk.code = code,
         Err(end) => {
-            end_at_once(scratch, before, end);
+            end_at_once(scratch, known, end);
             return BREAK;
         }
     }
@@ -171,23 +184,76 @@ extern "C" fn begin(scratch: *mut Scratch, before: *mut Memo, memo: *mut Memo) -
 /// A frame each, and for each run of Python frames one to enter and one to leave it.
 const STEPS: u32 = 3 * MAX_FRAMES as u32;
 
+/// Callback of [`repeat`]: goes on by some frames.
+#[cfg(feature = "legacy")]
+unsafe extern "C" fn next_frames(round: u64, walk: *mut Walk) -> u64 {
+    // SAFETY: the pointers are those that `walk` was called with.
+    let (scratch, steps) = unsafe { (&mut *(*walk).scratch, (*walk).steps) };
+    let made = round * u64::from(ROUND);
+    if made >= steps {
+        return BREAK;
+    }
+    next_frames_by_number(scratch.argument(), steps - made)
+}
+
+/// Calls [`next_frame_by_number`] until it breaks, `steps` times at most.
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn next_frames_by_number(scratch: As<Scratch>, steps: u64) -> u64 {
+    for step in 0..u64::from(ROUND) {
+        if step >= steps || next_frame_by_number(scratch) != CONTINUE {
+            return BREAK;
+        }
+    }
+    CONTINUE
+}
+
+/// As [`next_frame`].
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn next_frame_by_number(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
+        return BREAK;
+    };
+    let python = INTERPRETERS.get(scratch.walk.memo.of.interpreter);
+    let (Some((before, memo)), Some(python)) = (memo::of(scratch), python) else {
+        return BREAK;
+    };
+    let mut walk = Walk {
+        scratch,
+        python,
+        before,
+        memo,
+        steps: 1,
+    };
+    // SAFETY: live map values.
+    unsafe { next_frame(0, &mut walk) }
+}
+
 /// Callback of [`repeat`].
+#[cfg_attr(feature = "legacy", inline(always))]
 unsafe extern "C" fn next_frame(_index: u64, walk: *mut Walk) -> u64 {
     // SAFETY: the pointers are those that `walk` was called with.
     let (scratch, python) = unsafe { (&mut *(*walk).scratch, &*(*walk).python) };
     // SAFETY: as above.
-    let (before, memo) = unsafe { (&*(*walk).before, &mut *(*walk).memo) };
+    let (before, memo) = unsafe { (&mut *(*walk).before, &mut *(*walk).memo) };
     if scratch.walk.python.is_running() {
         // VERIFIER: the return value of a callback must be provably 0 or 1.
-        return match core::hint::black_box(python::next_python_frame(scratch, python, memo)) {
+        let interpreter = of_interpreter(python, scratch);
+        let next = python::next_python_frame(scratch.argument(), interpreter, memo.argument());
+        return match core::hint::black_box(next) {
             CONTINUE => CONTINUE,
             _ => BREAK,
         };
     }
-    if memo::may_follow(scratch) && memo::follow(scratch, before, memo) != 0 {
+    if memo::may_follow(scratch)
+        && memo::follow(scratch.argument(), before.argument(), memo.argument()) != 0
+    {
         // A few more at once: a call of this function costs as much as a step.
         for _ in 1..AT_ONCE {
-            if memo::follow(scratch, before, memo) == 0 {
+            if memo::follow(scratch.argument(), before.argument(), memo.argument()) == 0 {
                 break;
             }
         }
@@ -211,7 +277,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 
     match state.code.known(state.pc()) {
         Some(row) => state.row = row,
         None => {
-            if locate(scratch) != CONTINUE {
+            if locate(scratch.argument()) != CONTINUE {
                 return BREAK;
             }
         }
@@ -229,7 +295,7 @@ fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 
     if !scratch.push(word, salt) {
         return ended(&mut scratch.walk, End::Truncated);
     }
-    if scratch.walk.row.rule == rows::SEARCH && search(scratch) != CONTINUE {
+    if scratch.walk.row.rule == rows::SEARCH && search(scratch.argument()) != CONTINUE {
         return BREAK;
     }
     match climb(scratch, memo, evaluates) {
@@ -241,9 +307,8 @@ fn advance(scratch: &mut Scratch, python: &Interpreter, memo: &mut Memo) -> u64 
 /// Resolves the present address.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn locate(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn locate(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return BREAK;
     };
     let pc = scratch.walk.pc();
@@ -273,9 +338,8 @@ extern "C" fn locate(scratch: *mut Scratch) -> u64 {
 /// Finds the rule of the present address, which is in a file.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn search(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn search(scratch: As<Scratch>) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return BREAK;
     };
     let state = &mut scratch.walk;
@@ -294,7 +358,7 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), 
     let rule = state.row.rule;
     let rule = match rule.cfa {
         cfa::STOP => {
-            memo::keep(scratch, memo, 0, 0, found::OUTERMOST);
+            memo::keep(scratch.argument(), memo.argument(), 0, 0, found::OUTERMOST);
             return Err(End::Complete);
         }
         cfa::NO_ROW | cfa::FRAME_POINTER => without_table(&state.at, rule, state.by_frame_pointer),
@@ -305,7 +369,8 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), 
         return Err(End::BadFramePointer);
     }
     state.by_frame_pointer = i32::from(rule.cfa == cfa::FRAME_POINTER);
-    let memory = StackMemory(&raw mut state.stack);
+    let memory = StackMemory::of(scratch);
+    let state = &mut scratch.walk;
     let mut caller = unwind::step(rule, &state.at, &memory)?;
     let read = caller.registers.pc;
     if caller.slot != 0 {
@@ -319,7 +384,7 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), 
     if !evaluates {
         how |= found::IS_PLAIN;
     }
-    memo::keep(scratch, memo, sp, pc, how);
+    memo::keep(scratch.argument(), memo.argument(), sp, pc, how);
     let state = &mut scratch.walk;
     state.is_return = u64::from(caller.slot != 0);
     state.at = caller.registers;

@@ -10,8 +10,10 @@ use memtrace_common::{
     unwind::End,
 };
 
+#[cfg(feature = "legacy")]
+use crate::atomic::add;
 use crate::{
-    atomic::{fetch_add, increment},
+    atomic::increment,
     code::Code,
     emit::{self, Wake, emit_in_place, header},
     kernel::PendingReturns,
@@ -31,7 +33,7 @@ pub(crate) fn sample(scratch: &Scratch, end: End) {
     };
     // SAFETY: a live map value.
     unsafe {
-        if fetch_add(&raw mut (*sampling).walks, 1) % every == 0
+        if number(&raw mut (*sampling).walks, 1) % every == 0
             && !(has_budget(sampling) && send(scratch, end))
         {
             increment(&raw mut (*sampling).skipped);
@@ -77,7 +79,32 @@ unsafe fn has_budget(sampling: *mut Sampling) -> bool {
             core::ptr::write_volatile(&raw mut (*sampling).bytes, 0);
         }
         let size = size_of::<Verify>() as u64;
-        fetch_add(&raw mut (*sampling).bytes, size) + size <= loaded(&SETTINGS.verify_bytes)
+        number(&raw mut (*sampling).bytes, size) + size <= loaded(&SETTINGS.verify_bytes)
+    }
+}
+
+/// Adds `n` and gives the value before that.
+///
+/// # Safety
+/// `counter` must point into a live map value.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+unsafe fn number(counter: *mut u64, n: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { crate::atomic::take_number(counter, n, 0) }.unwrap_or(0)
+}
+
+/// Adds `n` and gives the value before that, or a later one: a walk more or less makes no difference.
+///
+/// # Safety
+/// `counter` must point into a live map value.
+#[cfg(feature = "legacy")]
+#[inline(always)]
+unsafe fn number(counter: *mut u64, n: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        add(counter, n);
+        core::ptr::read_volatile(counter).wrapping_sub(n)
     }
 }
 

@@ -167,7 +167,7 @@ fn mmap_done(
 // VERIFIER: a global function: the programs that call it are verified without it.
 /// New code: addresses may mean something else from now on. The result, unless it is 0, is why the process has to wait for
 /// the collector: that has not seen the file, or is about to lose track of the process's code.
-#[unsafe(no_mangle)]
+#[cfg_attr(not(feature = "legacy"), unsafe(no_mangle))]
 #[inline(never)]
 extern "C" fn map_code(syscall: *mut Syscall, addr: u64, tgid: u32, space: u32) -> u64 {
     // SAFETY: null, or part of the thread's map value.

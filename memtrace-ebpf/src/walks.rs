@@ -17,10 +17,12 @@ use memtrace_common::{
 };
 
 use crate::{
-    atomic::exchange,
+    argument::{Argument, As},
+    atomic::{exchange, word},
     codes,
     kernel::{CurrentTask, original_at},
     loops::{BREAK, CONTINUE, repeat},
+    memo::Memo,
     places::{Places, are_same},
     reads::{CODES, MEMORY, Reads, Replaced, STACK, Words},
     scratch::Scratch,
@@ -79,6 +81,54 @@ struct Known {
     memory: Places<MEMORY>,
 }
 
+/// How a known walk is passed to a global function, see [`crate::argument`].
+#[cfg(not(feature = "legacy"))]
+type AsKnown = *const Known;
+#[cfg(feature = "legacy")]
+type AsKnown = u64;
+
+/// The walk at an index.
+#[inline(always)]
+fn of_known(index: u32) -> Option<AsKnown> {
+    #[cfg(not(feature = "legacy"))]
+    return WALKS.get_ptr(index);
+    #[cfg(feature = "legacy")]
+    Some(index.into())
+}
+
+#[inline(always)]
+fn known_of(argument: AsKnown) -> Option<&'static Known> {
+    #[cfg(not(feature = "legacy"))]
+    // SAFETY: null, or a live map value.
+    return unsafe { argument.as_ref() };
+    #[cfg(feature = "legacy")]
+    WALKS.get(argument as u32)
+}
+
+/// How [`Reads`] are passed.
+#[cfg(not(feature = "legacy"))]
+type AsReads = *const Reads;
+#[cfg(feature = "legacy")]
+type AsReads = As<Memo>;
+
+/// Those of a memo.
+#[inline(always)]
+pub(crate) fn of_reads(memo: &mut Memo) -> AsReads {
+    #[cfg(not(feature = "legacy"))]
+    return &raw const memo.reads;
+    #[cfg(feature = "legacy")]
+    memo.argument()
+}
+
+#[inline(always)]
+fn reads_of(argument: AsReads) -> Option<&'static Reads> {
+    #[cfg(not(feature = "legacy"))]
+    // SAFETY: null, or part of the caller's map value.
+    return unsafe { argument.as_ref() };
+    #[cfg(feature = "legacy")]
+    Memo::of(argument).map(|memo| &memo.reads)
+}
+
 #[inline(always)]
 fn owner(scratch: &Scratch) -> u64 {
     u64::from(scratch.caller.tgid) << 32 | u64::from(scratch.caller.tid)
@@ -104,22 +154,29 @@ fn index(tag: u64, way: usize) -> u32 {
 /// The key of the walk from `scratch.at` on if it was made before, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn look_up(scratch: *mut Scratch) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    match unsafe { scratch.as_mut() } {
-        Some(scratch) => look_up_by(scratch, |scratch, known| holds(scratch, known)),
+pub(crate) extern "C" fn look_up(scratch: As<Scratch>) -> u64 {
+    match Scratch::of(scratch) {
+        Some(scratch) => look_up_by(scratch, |scratch, known| holds(scratch.argument(), known)),
         None => 0,
     }
 }
 
 /// Like [`look_up`], but inlined for the expected walk.
+#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub(crate) fn look_up_here(scratch: &mut Scratch, task: CurrentTask) -> u64 {
     look_up_by(scratch, |scratch, known| holds_here(scratch, known, task))
 }
 
+/// As [`look_up`].
+#[cfg(feature = "legacy")]
 #[inline(always)]
-fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, *const Known) -> u64) -> u64 {
+pub(crate) fn look_up_here(scratch: &mut Scratch, _task: CurrentTask) -> u64 {
+    look_up(scratch.argument())
+}
+
+#[inline(always)]
+fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, AsKnown) -> u64) -> u64 {
     scratch.walk.stack.clear();
     scratch.walk.replaces = 0;
     let before = match scratch.walk.before_of == owner(scratch) {
@@ -129,7 +186,7 @@ fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, *const Kno
     scratch.walk.before = 0;
     let mut expected = follower(before);
     if expected != 0
-        && let Some(known) = WALKS.get_ptr(expected - 1)
+        && let Some(known) = of_known(expected - 1)
     {
         let key = holds(scratch, known);
         if key > STALE {
@@ -142,15 +199,14 @@ fn look_up_by(scratch: &mut Scratch, holds: impl FnOnce(&mut Scratch, *const Kno
             expected = 0;
         }
     }
-    search_set(scratch, before.into(), expected.into())
+    search_set(scratch.argument(), before.into(), expected.into())
 }
 
 /// As [`look_up`], if the walk is not the `expected` one after the one `before`.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn search_set(scratch: *mut Scratch, before: u64, expected: u64) -> u64 {
-    // SAFETY: null, or the caller's claimed map value.
-    let Some(scratch) = (unsafe { scratch.as_mut() }) else {
+extern "C" fn search_set(scratch: As<Scratch>, before: u64, expected: u64) -> u64 {
+    let Some(scratch) = Scratch::of(scratch) else {
         return 0;
     };
     let (before, expected) = (before as u32, expected as u32);
@@ -162,9 +218,9 @@ extern "C" fn search_set(scratch: *mut Scratch, before: u64, expected: u64) -> u
         let index = index(tag, way);
         if set.tags[way] == tag
             && index + 1 != expected
-            && let Some(known) = WALKS.get_ptr(index)
+            && let Some(known) = of_known(index)
         {
-            let key = holds(scratch, known);
+            let key = holds(scratch.argument(), known);
             if key > STALE {
                 scratch.walk.before = u64::from(index) + 1;
                 scratch.walk.before_of = owner(scratch);
@@ -210,9 +266,8 @@ const STALE: u64 = NO_KEY;
 /// The key of a walk if it is that from `scratch.at` on.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
-    // SAFETY: null, or the caller's map values.
-    match unsafe { scratch.as_mut() } {
+extern "C" fn holds(scratch: As<Scratch>, known: AsKnown) -> u64 {
+    match Scratch::of(scratch) {
         Some(scratch) => holds_here(scratch, known, CurrentTask::get()),
         None => 0,
     }
@@ -220,9 +275,8 @@ extern "C" fn holds(scratch: *mut Scratch, known: *const Known) -> u64 {
 
 /// Like [`holds`], but inlined.
 #[inline(always)]
-fn holds_here(state: &mut Scratch, known: *const Known, task: CurrentTask) -> u64 {
-    // SAFETY: null, or a live map value.
-    let Some(walk) = (unsafe { known.as_ref() }) else {
+fn holds_here(state: &mut Scratch, known: AsKnown, task: CurrentTask) -> u64 {
+    let Some(walk) = known_of(known) else {
         return 0;
     };
     // SAFETY: a reference is valid to read.
@@ -309,6 +363,45 @@ unsafe extern "C" fn keep_code(index: u64, keeping: *mut KeepingCodes) -> u64 {
     CONTINUE
 }
 
+/// Takes the words of a walk. `None` if they lie too far apart.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+fn take_places(known: &mut Known, reads: &Reads) -> Option<u64> {
+    let stack = known.stack.take(&reads.stack, 0);
+    stack.and_then(|end| known.memory.take(&reads.memory, end))
+}
+
+/// Takes the words of a walk. `None` if they lie too far apart.
+#[cfg(feature = "legacy")]
+#[inline(always)]
+fn take_places(known: &mut Known, reads: &Reads, index: u32, memo: AsReads) -> Option<u64> {
+    let step = |kind| move |step: u64, word: u64| take_step(index.into(), memo, kind | step, word);
+    let stack = known.stack.take_by(&reads.stack, 0, step(OF_STACK));
+    stack.and_then(|end| known.memory.take_by(&reads.memory, end, step(0)))
+}
+
+/// Added to a step of [`take_step`] for words of the stack.
+#[cfg(feature = "legacy")]
+const OF_STACK: u64 = 2;
+
+// VERIFIER: a global function: it is verified once, not for each word.
+/// A step for one word, see [`Places::take_by`].
+#[cfg(feature = "legacy")]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn take_step(index: u64, reads: AsReads, step: u64, word: u64) -> u64 {
+    let (Some(known), Some(reads)) = (WALKS.get_ptr_mut(index as u32), reads_of(reads)) else {
+        return BREAK;
+    };
+    // SAFETY: a live map value, which the caller owns.
+    let known = unsafe { &mut *known };
+    let kind = step & !OF_STACK;
+    match step & OF_STACK {
+        0 => known.memory.take_step(&reads.memory, kind, word),
+        _ => known.stack.take_step(&reads.stack, kind, word),
+    }
+}
+
 /// After so many walks of a CPU that were not found, few are kept: a program that has more than there is room for would
 /// only replace them before they come again.
 const PATIENCE: u64 = 64;
@@ -317,9 +410,10 @@ const SELDOM: u64 = 16;
 /// Keeps the walk that was just made, whose stack has this key, if it depends on nothing but these.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: u64) -> u64 {
-    // SAFETY: null, or the caller's claimed map values.
-    let (Some(scratch), Some(reads)) = (unsafe { (scratch.as_mut(), reads.as_ref()) }) else {
+pub(crate) extern "C" fn store(scratch: As<Scratch>, reads: AsReads, key: u64) -> u64 {
+    #[cfg(feature = "legacy")]
+    let memo = reads;
+    let (Some(scratch), Some(reads)) = (Scratch::of(scratch), reads_of(reads)) else {
         return 0;
     };
     let missed = scratch.walk.missed;
@@ -347,13 +441,15 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
     if way >= WAYS as u64 {
         return 0;
     }
-    let Some(known) = WALKS.get_ptr_mut(index(tag, way as usize)) else {
+    let index = index(tag, way as usize);
+    let Some(known) = WALKS.get_ptr_mut(index) else {
         return 0;
     };
+    let which = word::WALK | u64::from(index);
     // SAFETY: a live map value, which this program owns while the version is odd.
     unsafe {
         let version = core::ptr::read_volatile(&raw const (*known).version);
-        if version & 1 != 0 || !exchange(&raw mut (*known).version, version, version | 1) {
+        if version & 1 != 0 || !exchange(&raw mut (*known).version, version, version | 1, which) {
             return 0;
         }
         let known = &mut *known;
@@ -378,11 +474,11 @@ pub(crate) extern "C" fn store(scratch: *mut Scratch, reads: *const Reads, key: 
         };
         repeat(CODES as u32, keep_code, &mut keeping);
         let known = &mut *keeping.walk;
-        let stack = known.stack.take(&reads.stack, 0);
-        if stack
-            .and_then(|end| known.memory.take(&reads.memory, end))
-            .is_none()
-        {
+        #[cfg(not(feature = "legacy"))]
+        let taken = take_places(known, reads);
+        #[cfg(feature = "legacy")]
+        let taken = take_places(known, reads, index, memo);
+        if taken.is_none() {
             // Nothing has this.
             known.owner = 0;
         }

@@ -84,7 +84,7 @@ enum Task {
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
-        /// 6.1, 6.12, newest (of Debian's), 5.10 (which is refused) or host; by default all but 5.10
+        /// 5.10, 6.1, 6.12, newest (of Debian's) or host; by default all
         kernels: Vec<String>,
     },
     /// Trace large programs under load and verify their stacks (slow; as root)

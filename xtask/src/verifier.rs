@@ -66,10 +66,16 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
             let there = list(loaded, "programs");
             let there = there.iter().find(|there| name(there) == name_here);
             let verified = there.map_or(0, |there| number(there, "verified_instructions"));
+            // Kernels report it since Linux 5.16.
+            let is_reported = loaded["legacy"] != Value::Bool(true);
+            if there.is_some() && !is_reported {
+                print!("{:>28}", "loaded");
+                continue;
+            }
             print!("{verified:>28}");
             // Not loaded where the kernel lacks what it needs.
             let needless = name_here == SESSION && loaded["sessions"] == Value::Bool(false);
-            // None: it was not loaded, or the kernel does not report it.
+            // None: it was not loaded.
             if verified > LIMIT || (verified == 0 && !needless) {
                 beyond.push(format!("{name_here} on {kernel}: {verified}"));
             }

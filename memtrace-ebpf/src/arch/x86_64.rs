@@ -12,6 +12,9 @@ pub(crate) mod offset {
     pub(crate) const BX: u64 = 5 * 8;
     pub(crate) const IP: u64 = 16 * 8;
     pub(crate) const SP: u64 = 19 * 8;
+    /// Bytes of all.
+    #[cfg(feature = "legacy")]
+    pub(crate) const ALL: u64 = 21 * 8;
 }
 
 // arch/x86/entry/syscalls/syscall_64.tbl
@@ -45,6 +48,7 @@ pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
     ]
 }
 
+#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub(crate) fn first_argument(registers: &pt_regs) -> u64 {
     registers.rdi
@@ -55,6 +59,7 @@ pub(crate) fn stack_pointer(registers: &pt_regs) -> u64 {
     registers.rsp
 }
 
+#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub(crate) fn instruction_pointer(registers: &pt_regs) -> u64 {
     registers.rip

@@ -29,21 +29,26 @@ fn built_from(object: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tracer::OBJECT, *};
+    use super::{
+        super::object::{LEGACY, USUAL},
+        *,
+    };
 
     #[test]
     fn the_kernel_side_is_of_these_sources() {
-        assert_eq!(
-            built_from(OBJECT),
-            Some(ABI),
-            "memtrace/bpf/memtrace.bpf.o is out of date: run `cargo xtask build-ebpf`"
-        );
+        for object in [USUAL, LEGACY] {
+            assert_eq!(
+                built_from(object.bytes),
+                Some(ABI),
+                "an object in memtrace/bpf/ is out of date: run `cargo xtask build-ebpf`"
+            );
+        }
     }
 
     #[test]
     fn a_kernel_side_of_other_sources_is_refused() {
-        let mut object = OBJECT.to_vec();
-        let file = object::File::parse(OBJECT).unwrap();
+        let mut object = USUAL.bytes.to_vec();
+        let file = object::File::parse(USUAL.bytes).unwrap();
         let symbol = file.symbol_by_name(SYMBOL).unwrap();
         let section = file
             .section_by_index(symbol.section_index().unwrap())

@@ -4,29 +4,23 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs, io, iter,
-    num::NonZeroU32,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    path::Path,
 };
 
-use aya::{
-    Ebpf,
-    programs::{
-        ProbeKind, ProgramError, UProbe,
-        uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
-    },
-};
+use aya::{Ebpf, programs::ProgramError};
 
-use memtrace_common::function::Cookie;
+use memtrace_common::function::{Cookie, Operation};
 
 use super::{
+    constants::Constants,
     error::TracerError,
-    exit::uninterrupted,
     link::Link,
     maps::descriptor,
     multi::{self, Ends, MultiError},
+    object::Object,
+    one_by_one::{attach_at, attach_event, attach_one, uprobe},
     options::Options,
-    raw, semaphore,
+    raw,
     taken::{Places, Taken, attach_around},
     warmth::Warmth,
 };
@@ -63,6 +57,8 @@ pub(super) enum Way {
     Perf {
         /// The programs do nothing: they measure the probes themselves.
         empty: bool,
+        /// Those that take a cookie, if perf events have none.
+        constants: Option<Constants>,
     },
 }
 
@@ -99,6 +95,11 @@ impl Program {
             (_, true, false) => Self::DeviceEntry,
             (_, true, true) => Self::DeviceReturn,
         }
+    }
+
+    /// Whether it takes a cookie.
+    fn has_cookie(self) -> bool {
+        matches!(self, Self::Entry | Self::DeviceEntry | Self::Request)
     }
 
     /// Whether it is loaded when it is needed.
@@ -175,6 +176,7 @@ pub(super) struct Programs {
     /// The programs do nothing: they measure the probes themselves.
     empty: bool,
     multi: Option<multi::Prepared>,
+    constants: Option<Constants>,
     /// Returns may be left alone.
     session: bool,
     thread_caches: OwnedFd,
@@ -184,15 +186,22 @@ impl Programs {
     /// Those of `object`, whose maps `ebpf` holds.
     ///
     /// # Errors
-    /// A map is missing.
-    pub(super) fn new(ebpf: &Ebpf, object: &[u8], options: &Options) -> Result<Self, TracerError> {
-        let multi = match options.one_by_one {
+    /// A map is missing, or the object is not as expected.
+    pub(super) fn new(ebpf: &Ebpf, object: Object, options: &Options) -> Result<Self, TracerError> {
+        let prepare = || multi::Prepared::new(ebpf, object.bytes);
+        let multi = match options.one_by_one || object.is_legacy {
             true => None,
-            false => multi::Prepared::new(ebpf, object).map_or_else(not_multi, Some),
+            false => prepare().map_or_else(not_multi, Some),
+        };
+        let needs_constants = object.is_legacy && !options.empty_probes;
+        let constants = match needs_constants.then(prepare).transpose() {
+            Ok(prepared) => prepared.map(Constants::new),
+            Err(error) => return Err(TracerError::Late(error.to_string())),
         };
         Ok(Self {
             empty: options.empty_probes,
             multi,
+            constants,
             // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
             session: !options.empty_probes && !options.frame_pointers,
             thread_caches: descriptor(ebpf, "THREAD_CACHES")?,
@@ -200,10 +209,10 @@ impl Programs {
     }
 
     /// Loads them for multi links, if that is not refused.
-    pub(super) fn load(self) -> Attacher {
-        let empty = self.empty;
+    pub(super) fn load(mut self) -> Attacher {
+        let (empty, constants) = (self.empty, self.constants.take());
         Attacher {
-            way: self.load_multi().unwrap_or(Way::Perf { empty }),
+            way: self.load_multi().unwrap_or(Way::Perf { empty, constants }),
             taken: Taken::default(),
         }
     }
@@ -326,11 +335,13 @@ impl OwnPrograms {
 impl Attacher {
     /// Loads the programs that [`Programs::load`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
-        let Way::Perf { empty } = self.way else {
+        let Way::Perf { empty, constants } = &self.way else {
             return Ok(());
         };
-        let names = Program::ALL.map(|program| program.name(empty));
-        for program in names.into_iter().chain(PLAIN) {
+        let shared = Program::ALL.into_iter();
+        let shared = shared.filter(|program| constants.is_none() || !program.has_cookie());
+        let names = shared.map(|program| program.name(*empty));
+        for program in names.chain(PLAIN) {
             match uprobe(ebpf, program)?.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::program(program, source)),
@@ -339,21 +350,25 @@ impl Attacher {
         Ok(())
     }
 
-    /// The programs of multi links.
-    pub(super) fn of_multi_links(&self) -> Vec<&OwnedFd> {
-        let Way::Multi {
-            programs,
-            session,
-            plain,
-            own,
-            ..
-        } = &self.way
-        else {
-            return Vec::new();
-        };
-        let session = session.iter().map(|session| &session.program);
-        let all = programs.values().chain(plain).chain(session);
-        all.chain(own.loaded()).collect()
+    /// The programs that aya has not loaded.
+    pub(super) fn programs(&self) -> Vec<&OwnedFd> {
+        match &self.way {
+            Way::Multi {
+                programs,
+                session,
+                plain,
+                own,
+                ..
+            } => {
+                let session = session.iter().map(|session| &session.program);
+                let all = programs.values().chain(plain).chain(session);
+                all.chain(own.loaded()).collect()
+            }
+            Way::Perf { constants, .. } => {
+                let constants = constants.iter();
+                constants.flat_map(Constants::loaded).collect()
+            }
+        }
     }
 
     /// Loads the programs that would be loaded later.
@@ -361,10 +376,13 @@ impl Attacher {
     /// # Errors
     /// The kernel refuses one.
     pub(super) fn load_rest(&mut self) -> Result<(), TracerError> {
-        let Way::Multi { programs, own, .. } = &mut self.way else {
-            return Ok(());
-        };
-        own.complete(programs, Program::ALL.into_iter())
+        match &mut self.way {
+            Way::Multi { programs, own, .. } => own.complete(programs, Program::ALL.into_iter()),
+            Way::Perf { constants, .. } => match constants {
+                Some(constants) => constants.complete((0..).zip(CONSTANT)),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Attaches the probes of one file, open at `file`, in one process. Releases
@@ -449,7 +467,11 @@ impl Attacher {
                     warmth.keep();
                 }
             }
-            Way::Perf { empty } => {
+            Way::Perf { empty, constants } => {
+                if let Some(constants) = constants {
+                    let of = |probe: &Probe| (probe.cookie(), constant(probe));
+                    constants.complete(probes.iter().map(of))?;
+                }
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
@@ -461,7 +483,19 @@ impl Attacher {
                     for &offset in offsets {
                         let mut attach = |_: &[&Probe], places: &Places| {
                             let at = (offset, places.semaphore(probe, offset));
-                            attach_one(ebpf, program.name(*empty), tgid, &path, (probe, at))
+                            let constant = match constants {
+                                Some(constants) if program.has_cookie() => {
+                                    constants.of(probe.cookie())
+                                }
+                                _ => None,
+                            };
+                            if let Some(program) = constant {
+                                let place = (offset, places.semaphore(probe, offset), false);
+                                return attach_event(program, tgid, &path, place, (probe, 0));
+                            }
+                            let cookie = (!*empty && constants.is_none()).then(|| probe.cookie());
+                            let name = program.name(*empty);
+                            attach_one(ebpf, name, tgid, &path, (probe, cookie, at))
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);
                     }
@@ -514,60 +548,19 @@ impl Attacher {
     }
 }
 
-fn attach_one(
-    ebpf: &mut Ebpf,
-    program: &'static str,
-    tgid: u32,
-    path: &str,
-    (probe, (offset, semaphore)): (&Probe, (u64, u64)),
-) -> Result<Link, TracerError> {
-    let failed = |source| TracerError::Uprobe {
-        symbol: probe.symbol.clone(),
-        tgid,
-        source,
-    };
-    let uprobe = uprobe(ebpf, program)?;
-    if semaphore != 0 {
-        let at_return = matches!(uprobe.kind(), ProbeKind::Return);
-        let program = uprobe.fd().map_err(failed)?.as_fd();
-        let place = (offset, semaphore, at_return);
-        let attach = || semaphore::attach(program, tgid, path, place, probe.cookie());
-        return uninterrupted(attach)
-            .map(Link::Semaphore)
-            .map_err(|source| failed(source.into()));
+/// Programs that may have a constant cookie.
+const CONSTANT: [&str; 4] = [
+    "call_entry",
+    "device_begin",
+    "device_entry",
+    "device_request",
+];
+
+/// The program for entries of one function, whose cookie it will have as a constant.
+fn constant(probe: &Probe) -> &'static str {
+    match Program::of(probe, false) {
+        // Those that report walk stacks.
+        Program::DeviceEntry if probe.function.operation != Operation::Report => "device_begin",
+        program => program.name(false),
     }
-    attach_at(uprobe, tgid, path, offset, Some(probe.cookie())).map_err(failed)
-}
-
-/// Attaches a loaded program in all threads of a process.
-pub(super) fn attach_at(
-    uprobe: &mut UProbe,
-    tgid: u32,
-    path: &str,
-    offset: u64,
-    cookie: Option<u64>,
-) -> Result<Link, ProgramError> {
-    let pid =
-        NonZeroU32::new(tgid).ok_or(std::io::Error::from(std::io::ErrorKind::InvalidInput))?;
-    let point = UProbeAttachPoint {
-        location: UProbeAttachLocation::AbsoluteOffset(offset),
-        cookie,
-    };
-    let attach = || uprobe.attach(point, Path::new(path), UProbeScope::OneProcess(pid));
-    let id = uninterrupted(attach)?;
-    uprobe.take_link(id).map(Link::Perf)
-}
-
-/// A program of the object.
-pub(super) fn uprobe<'a>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<&'a mut UProbe, TracerError> {
-    ebpf.program_mut(name)
-        .ok_or(TracerError::Missing(name))?
-        .try_into()
-        .map_err(|source| TracerError::Program {
-            program: name,
-            source,
-        })
 }

@@ -9,12 +9,12 @@ use aya::{
 
 use super::{
     abi,
-    attach::{attach_at, uprobe},
     error::TracerError,
     link::Link,
     maps::take,
+    object::Object,
+    one_by_one::{attach_at, uprobe},
     removal::detach,
-    tracer::OBJECT,
 };
 
 const PROGRAM: &str = "awaited_call";
@@ -35,8 +35,9 @@ impl Drop for AwaitedCalls {
 impl AwaitedCalls {
     /// Loads the program.
     pub(crate) fn load() -> Result<Self, TracerError> {
-        abi::check(OBJECT)?;
-        let mut ebpf = EbpfLoader::new().load(OBJECT)?;
+        let object = Object::for_this_kernel();
+        abi::check(object.bytes)?;
+        let mut ebpf = EbpfLoader::new().load(object.bytes)?;
         uprobe(&mut ebpf, PROGRAM)?
             .load()
             .map_err(|source| TracerError::program(PROGRAM, source))?;

@@ -30,11 +30,19 @@ const MAGIC: u16 = 0xeb9f;
 
 /// Offsets for the running kernel.
 pub(crate) fn kernel_offsets() -> Result<Offsets, BtfError> {
-    let bytes = std::fs::read(VMLINUX).map_err(|source| BtfError::Unreadable {
+    resolve(&Btf::parse(&vmlinux()?)?)
+}
+
+/// Offset of `task_struct.stack`, for kernels without `bpf_task_pt_regs` (Linux 5.15).
+pub(crate) fn task_stack() -> Result<u32, BtfError> {
+    Btf::parse(&vmlinux()?)?.offset("task_struct", "stack")
+}
+
+fn vmlinux() -> Result<Vec<u8>, BtfError> {
+    std::fs::read(VMLINUX).map_err(|source| BtfError::Unreadable {
         path: VMLINUX,
         source,
-    })?;
-    resolve(&Btf::parse(&bytes)?)
+    })
 }
 
 fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {

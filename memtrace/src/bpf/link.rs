@@ -12,7 +12,7 @@ pub(crate) enum Link {
     Multi(OwnedFd),
     /// One place.
     Perf(UProbeLink),
-    /// One place with a semaphore.
-    Semaphore(OwnedFd),
+    /// One place, attached by `event.rs`.
+    Event(OwnedFd),
     Tracepoint(TracePointLink),
 }

@@ -15,15 +15,25 @@ use zerocopy::IntoBytes;
 use super::{
     error::TracerError,
     maps::{descriptor, take},
+    object::Object,
     raw::Shared,
 };
 
 /// Records in the order in which they were made. Its descriptor becomes readable when the kernel side wants it read.
 pub(crate) struct Ring {
     bell: RingBuf<MapData>,
-    ends: Shared<u64>,
-    words: Shared<u64>,
-    reader: Reader,
+    source: Source,
+}
+
+/// The buffer itself.
+enum Source {
+    Own {
+        ends: Shared<u64>,
+        words: Shared<u64>,
+        reader: Reader,
+    },
+    /// The kernel's, and its record that was read last.
+    Kernel(RingBuf<MapData>, Vec<u8>),
 }
 
 /// How many chunks a buffer has. `bytes`: a power of two; the result is one too.
@@ -33,18 +43,24 @@ pub(super) fn chunks(bytes: u32) -> u32 {
 
 impl Ring {
     /// The buffer of a loaded object. `bytes`: its size, a power of two; it has as many [`chunks`].
-    pub(super) fn of(ebpf: &mut Ebpf, bytes: u32) -> Result<Self, TracerError> {
+    pub(super) fn of(ebpf: &mut Ebpf, object: Object, bytes: u32) -> Result<Self, TracerError> {
+        let bell = RingBuf::try_from(take(ebpf, "BELL")?)?;
+        if object.is_legacy {
+            let records = RingBuf::try_from(take(ebpf, "RECORDS")?)?;
+            let source = Source::Kernel(records, Vec::new());
+            return Ok(Self { bell, source });
+        }
         let words = chunks(bytes) as usize * CHUNK / size_of::<u64>();
         let map = |name, len| {
             let shared = Shared::map(descriptor(ebpf, name)?.as_fd(), len);
             shared.map_err(TracerError::State)
         };
-        Ok(Self {
+        let source = Source::Own {
             ends: map("RING_ENDS", ENDS as usize)?,
             words: map("RING", words)?,
-            bell: RingBuf::try_from(take(ebpf, "BELL")?)?,
             reader: Reader::of(bytes),
-        })
+        };
+        Ok(Self { bell, source })
     }
 
     /// Empties the bell before the records are read, so that the kernel side can wake the collector again.
@@ -54,9 +70,23 @@ impl Ring {
 
     /// The next record, if it is complete.
     pub(crate) fn next(&mut self) -> Option<&[u8]> {
-        let tail = self.ends.get_mut(TAIL as usize).map(atomic)?;
-        let is_record = self.reader.advance(&mut self.words, tail);
-        is_record.then(|| self.reader.record(&self.words))?
+        match &mut self.source {
+            Source::Own {
+                ends,
+                words,
+                reader,
+            } => {
+                let tail = ends.get_mut(TAIL as usize).map(atomic)?;
+                let is_record = reader.advance(words, tail);
+                is_record.then(|| reader.record(words))?
+            }
+            Source::Kernel(records, last) => {
+                let record = records.next()?;
+                last.clear();
+                last.extend_from_slice(&record);
+                Some(last)
+            }
+        }
     }
 }
 

@@ -36,6 +36,7 @@ use super::{
     kernel::{Abilities, Kernel, Losses},
     link::Link,
     maps::{descriptor, take},
+    object::Object,
     options::Options,
     raw::{Raw, Shared},
     removal::detach,
@@ -45,9 +46,6 @@ use super::{
     tracefs,
 };
 use crate::probes::{Probe, device_libraries};
-
-/// The kernel side, built by `cargo xtask build-ebpf`.
-pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o");
 
 /// Program, category and name of the tracepoint, whether recording is wrong without it.
 /// The optional ones do not exist on every architecture or kernel.
@@ -124,6 +122,7 @@ pub(crate) struct Tracer {
     traced: u32,
     /// tracefs was mounted by us.
     pub mounted_tracefs: bool,
+    object: Object,
 }
 
 /// Loads the programs of probes, and at the same time those of tracepoints.
@@ -194,7 +193,8 @@ impl Tracer {
     /// Loads and verifies the programs and attaches the tracepoints. Nothing is
     /// recorded before [`Tracer::set_recording`].
     pub(crate) fn load(options: Options) -> Result<(Self, Ring), TracerError> {
-        abi::check(OBJECT)?;
+        let object = Object::for_this_kernel();
+        abi::check(object.bytes)?;
         let offsets = btf::kernel_offsets()?;
         let mounted_tracefs = tracefs::ensure_mounted().map_err(TracerError::Tracefs)?;
         // So that a position's place is a mask away.
@@ -215,20 +215,30 @@ impl Tracer {
             verify_every: options.verify_every,
             verify_bytes: u64::from(ring_bytes / 4),
         };
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        // In the loader until it loads.
+        let task_stack;
+        if object.is_legacy {
+            task_stack = btf::task_stack()?;
+            loader
+                .override_global("TASK_STACK", &task_stack, true)
+                .map_max_entries("RECORDS", ring_bytes);
+        } else {
+            loader.map_max_entries("RING", ring::chunks(ring_bytes));
+        }
+        let mut ebpf = loader
             .override_global("OFFSETS", &Raw(offsets), true)
             .override_global("SETTINGS", &Raw(settings), true)
             .map_max_entries("COUNTERS_MAP", u32::try_from(cpus).unwrap_or(u32::MAX))
-            .map_max_entries("RING", ring::chunks(ring_bytes))
             .map_max_entries("SCRATCH", scratches)
             .map_max_entries("MEMOS", 2 * scratches)
             .map_max_entries("CODES", scratches)
-            .load(OBJECT)?;
-        let programs = Programs::new(&ebpf, OBJECT, &options)?;
+            .load(object.bytes)?;
+        let programs = Programs::new(&ebpf, object, &options)?;
         let attacher = load(&mut ebpf, programs)?;
         // Maps first: one that is taken after its programs are loaded lives on in them,
         // one that is dropped before would be gone.
-        let ring = Ring::of(&mut ebpf, ring_bytes)?;
+        let ring = Ring::of(&mut ebpf, object, ring_bytes)?;
         let [program, slots] = Elements::descriptors(&mut ebpf)?;
         let stop_maps = StopMaps::of(&ebpf, &program, &slots)?;
         let elements =
@@ -257,6 +267,7 @@ impl Tracer {
             tracepoints: Vec::new(),
             attacher,
             mounted_tracefs,
+            object,
         };
         match EbpfLogger::init(&mut tracer.ebpf) {
             Ok(log) => tracer.log = Some(log),
@@ -316,6 +327,11 @@ impl Tracer {
         Ok(())
     }
 
+    /// Whether the kernel side is the one for kernels before Linux 5.17.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.object.is_legacy
+    }
+
     /// Whether one link holds all probes of a file (Linux 6.10).
     pub(crate) fn has_multi_links(&self) -> bool {
         matches!(self.attacher.way, Way::Multi { .. })
@@ -346,12 +362,7 @@ impl Tracer {
             .programs()
             .filter_map(|(_, program)| Some(program.fd().ok()?.as_fd().as_raw_fd()))
             .collect();
-        fds.extend(
-            self.attacher
-                .of_multi_links()
-                .into_iter()
-                .map(AsRawFd::as_raw_fd),
-        );
+        fds.extend(self.attacher.programs().into_iter().map(AsRawFd::as_raw_fd));
         for fd in fds {
             let path = format!("/proc/self/fdinfo/{fd}");
             let info = fs::read_to_string(path).map_err(TracerError::State)?;

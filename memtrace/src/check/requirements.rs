@@ -2,14 +2,13 @@
 //! other hosts than this one.
 
 use super::outcome::Check;
+use crate::bpf::{self, Feature};
 use std::{
     fs, io,
     os::fd::{FromRawFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
-/// Oldest kernel with everything used: ring buffers (5.8), uprobe cookies (5.15), bpf_loop (5.17).
-const OLDEST_KERNEL: (u32, u32) = (5, 17);
 /// Inode of the initial pid namespace, PROC_PID_INIT_INO of include/linux/proc_ns.h.
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// On kernels without multi links a traced process takes about 50 descriptors for its
@@ -25,11 +24,15 @@ pub(super) fn checks() -> Vec<Check> {
         .and_then(|status| effective_capabilities(&status));
     let tracefs = tracefs_root();
     vec![
-        kernel(fs::read_to_string("/proc/sys/kernel/osrelease")),
+        kernel(
+            fs::read_to_string("/proc/sys/kernel/osrelease"),
+            bpf::missing_feature(),
+            bpf::needs_legacy(),
+        ),
         architecture(std::env::consts::ARCH),
         capabilities(effective, tracefs.is_some()),
         users_files(effective),
-        bpf(create_ring_buffer()),
+        ring_buffer(create_ring_buffer()),
         btf(fs::File::open("/sys/kernel/btf/vmlinux").map(drop)),
         lockdown(
             fs::read_to_string("/sys/kernel/security/lockdown"),
@@ -49,27 +52,25 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-fn kernel(release: io::Result<String>) -> Check {
+/// `lacks`: what the kernel side needs and the kernel has not; `is_legacy`: the kernel side for older kernels is used.
+fn kernel(release: io::Result<String>, lacks: Option<Feature>, is_legacy: bool) -> Check {
     const NAME: &str = "kernel";
     let Ok(release) = release else {
         return Check::unknown(NAME, "`/proc/sys/kernel/osrelease` cannot be read");
     };
     let release = release.trim();
-    match version(release) {
-        None => Check::unknown(NAME, format!("`{release}` is not a kernel version")),
-        Some(found) if found < OLDEST_KERNEL => Check::missing(
+    match lacks {
+        Some(Feature { name, since }) => Check::missing(
             NAME,
-            format!("{release}; 5.17 or later is needed"),
-            "stacks are walked with bpf_loop, which was added in 5.17",
+            format!("{release}, without {name}"),
+            format!("it came with Linux {since}; 5.10 or later has everything"),
         ),
-        Some(_) => Check::ok(NAME, release),
+        None if is_legacy => Check::ok(
+            NAME,
+            format!("{release}; without bpf_loop: with the programs for Linux 5.10 to 5.16"),
+        ),
+        None => Check::ok(NAME, release),
     }
-}
-
-/// Major and minor number of a release such as `6.1.0-35-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn architecture(name: &str) -> Check {
@@ -189,7 +190,7 @@ fn create_ring_buffer() -> io::Result<()> {
     Ok(())
 }
 
-fn bpf(created: io::Result<()>) -> Check {
+fn ring_buffer(created: io::Result<()>) -> Check {
     const NAME: &str = "BPF ring buffer";
     let Err(error) = created else {
         return Check::ok(NAME, "can be created");
@@ -368,21 +369,29 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_compared_by_number() {
-        for (release, outcome, has_help) in [
-            ("4.18.0-553.el8.x86_64", Missing, true),
-            ("5.14.0-427.el9.x86_64", Missing, true),
-            ("5.15.0-113-generic", Missing, true),
-            ("5.17-rc1", Fine, false),
-            ("6.1.0-35-amd64\n", Fine, false),
-            ("10.0.1", Fine, false),
-            ("unheard-of", Unknown, false),
-        ] {
-            let check = kernel(Ok(release.to_owned()));
-            assert_eq!(check.outcome, outcome, "{release}");
-            assert_eq!(check.help.is_some(), has_help, "{release}");
-        }
-        assert_eq!(kernel(denied()).outcome, Unknown);
+    fn kernels_are_judged_by_what_they_can_do() {
+        let release = || Ok("5.14.0-427.el9.x86_64\n".to_owned());
+        let check = kernel(release(), None, false);
+        assert_eq!(
+            (check.outcome, &*check.detail),
+            (Fine, "5.14.0-427.el9.x86_64")
+        );
+        let check = kernel(release(), None, true);
+        assert_eq!(check.outcome, Fine);
+        assert!(
+            check.detail.contains("without bpf_loop"),
+            "{}",
+            check.detail
+        );
+        let lacks = Feature {
+            name: "bpf_ringbuf_reserve",
+            since: "5.8",
+        };
+        let check = kernel(release(), Some(lacks), true);
+        assert_eq!(check.outcome, Missing);
+        assert!(check.detail.ends_with("without bpf_ringbuf_reserve"));
+        assert!(check.help.unwrap().contains("5.8"));
+        assert_eq!(kernel(denied(), None, false).outcome, Unknown);
     }
 
     #[test]
@@ -419,8 +428,8 @@ mod tests {
 
     #[test]
     fn each_refusal_of_a_ring_buffer_has_its_reason() {
-        let refused = |errno| bpf(Err(io::Error::from_raw_os_error(errno)));
-        assert_eq!(bpf(Ok(())).outcome, Fine);
+        let refused = |errno| ring_buffer(Err(io::Error::from_raw_os_error(errno)));
+        assert_eq!(ring_buffer(Ok(())).outcome, Fine);
         assert!(refused(libc::EPERM).detail.contains("not permitted"));
         assert!(refused(libc::ENOSYS).help.unwrap().contains("CONFIG_BPF"));
         assert!(refused(libc::EINVAL).help.unwrap().contains("5.8"));

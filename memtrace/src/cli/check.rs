@@ -38,6 +38,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
         let inventory = Inventory::of_this_process().context("cannot list loaded BPF programs")?;
         let mut loaded = inventory.to_json();
         loaded["load_ms"] = json!(load_ms);
+        loaded["legacy"] = json!(tracer.is_legacy());
         loaded["multi_links"] = json!(tracer.has_multi_links());
         loaded["sessions"] = json!(tracer.has_sessions());
         writeln!(out, "{loaded}")?;

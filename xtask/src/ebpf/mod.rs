@@ -1,5 +1,5 @@
-//! The kernel side's object: built here, committed, embedded by memtrace, so that users need stable
-//! Rust only. `stamp` records its sources, `toolchain` finds a compiler for it, `object` makes it
+//! The kernel side's objects: built here, committed, embedded by memtrace, so that users need stable
+//! Rust only. `stamp` records their sources, `toolchain` finds a compiler for them, `object` makes them
 //! small.
 
 mod object;
@@ -13,9 +13,43 @@ use stamp::Stamp;
 use std::{fs, path::PathBuf};
 use toolchain::Toolchain;
 
-/// The committed object, embedded by memtrace.
-fn object_path() -> PathBuf {
-    command::root().join("memtrace/bpf/memtrace.bpf.o")
+/// A committed object, embedded by memtrace.
+#[derive(Clone, Copy)]
+enum Kind {
+    Usual,
+    /// For kernels without `bpf_loop` (before Linux 5.17).
+    Legacy,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Usual, Self::Legacy];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Usual => "memtrace/bpf/memtrace.bpf.o",
+            Self::Legacy => "memtrace/bpf/legacy.bpf.o",
+        }
+    }
+
+    fn path(self) -> PathBuf {
+        command::root().join(self.name())
+    }
+
+    /// The crate's features.
+    fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::Usual => &[],
+            Self::Legacy => &["--features", "legacy"],
+        }
+    }
+
+    /// Checks its use of stack.
+    fn check_stack(self, object: &[u8]) -> Result<stack::Chain> {
+        match self {
+            Self::Usual => stack::check(object),
+            Self::Legacy => stack::check_legacy(object),
+        }
+    }
 }
 
 /// `cargo xtask build-ebpf`.
@@ -25,69 +59,75 @@ fn object_path() -> PathBuf {
 pub(crate) fn build(install: bool) -> Result<()> {
     let preferred = Stamp::read().ok();
     let toolchain = Toolchain::find(preferred.as_ref(), install)?;
-    let object = compile(&toolchain)?;
-    let deepest = stack::check(&object)?;
+    let mut digests = Vec::new();
+    for kind in Kind::ALL {
+        let object = compile(&toolchain, kind)?;
+        let deepest = kind.check_stack(&object)?;
+        let path = kind.path();
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot create `{}`", folder.display()))?;
+        }
+        fs::write(&path, &object).with_context(|| format!("cannot write `{}`", path.display()))?;
+        let digest = stamp::digest(&object);
+        println!("{}: {} bytes, sha256 {digest}", kind.name(), object.len());
+        println!(
+            "deepest call chain: {} bytes of stack: {}",
+            deepest.bytes,
+            deepest.functions.join(" → ")
+        );
+        digests.push(digest);
+    }
+    let mut digests = digests.into_iter();
+    let mut digest = || digests.next().unwrap_or_default();
     let stamp = Stamp {
         sources_sha256: stamp::sources_digest()?,
-        object_sha256: stamp::digest(&object),
+        object_sha256: digest(),
+        legacy_sha256: digest(),
         rustc: toolchain.rustc_version,
         bpf_linker: toolchain.linker_version,
     };
-    let path = object_path();
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot create `{}`", folder.display()))?;
-    }
-    fs::write(&path, &object).with_context(|| format!("cannot write `{}`", path.display()))?;
     stamp.write()?;
-    println!(
-        "memtrace/bpf/memtrace.bpf.o: {} bytes, sha256 {}",
-        object.len(),
-        stamp.object_sha256
-    );
-    println!(
-        "deepest call chain: {} bytes of stack: {}",
-        deepest.bytes,
-        deepest.functions.join(" → ")
-    );
     Ok(())
 }
 
 /// `cargo xtask check-ebpf`.
 ///
 /// # Errors
-/// When the committed object does not belong to the sources, was changed, or a
+/// When a committed object does not belong to the sources, was changed, or a
 /// rebuild by the same toolchain gives another one.
 pub(crate) fn check() -> Result<()> {
     let stamp = Stamp::read()?;
-    let path = object_path();
-    let object = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-
     let sources = stamp::sources_digest()?;
     if sources != stamp.sources_sha256 {
         bail!(
-            "the committed object is older than the kernel-side sources: run `cargo xtask build-ebpf` \
-             (sources have sha256 {sources}, the object was built from {})",
+            "the committed objects are older than the kernel-side sources: run `cargo xtask build-ebpf` \
+             (sources have sha256 {sources}, the objects were built from {})",
             stamp.sources_sha256
         );
     }
-    println!("check-ebpf: ok: the object was built from these sources");
+    println!("check-ebpf: ok: the objects were built from these sources");
 
-    let found = stamp::digest(&object);
-    if found != stamp.object_sha256 {
-        bail!(
-            "`{}` is not the object that was built: sha256 {found}, expected {}",
-            path.display(),
-            stamp.object_sha256
+    let mut objects = Vec::new();
+    for kind in Kind::ALL {
+        let path = kind.path();
+        let object =
+            fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let (found, expected) = (stamp::digest(&object), stamp.digest_of(kind));
+        if found != expected {
+            bail!(
+                "`{}` is not the object that was built: sha256 {found}, expected {expected}",
+                path.display(),
+            );
+        }
+        let deepest = kind.check_stack(&object)?;
+        println!(
+            "check-ebpf: ok: {} is the object that was built, and no call chain uses more than {} bytes of stack",
+            kind.name(),
+            deepest.bytes
         );
+        objects.push((kind, object));
     }
-    println!("check-ebpf: ok: the object is the one that was built");
-
-    let deepest = stack::check(&object)?;
-    println!(
-        "check-ebpf: ok: no call chain uses more than {} bytes of stack",
-        deepest.bytes
-    );
 
     let same = Toolchain::find(Some(&stamp), false)
         .ok()
@@ -99,15 +139,20 @@ pub(crate) fn check() -> Result<()> {
         );
         return Ok(());
     };
-    if compile(&toolchain)? != object {
-        bail!("a rebuild differs from the committed object: run `cargo xtask build-ebpf`");
+    for (kind, object) in objects {
+        if compile(&toolchain, kind)? != object {
+            bail!(
+                "a rebuild differs from the committed {}: run `cargo xtask build-ebpf`",
+                kind.name()
+            );
+        }
     }
     println!("check-ebpf: ok: a rebuild is identical byte for byte");
     Ok(())
 }
 
 /// Compiles the kernel side; the result depends on sources and toolchain, not on their location.
-fn compile(toolchain: &Toolchain) -> Result<Vec<u8>> {
+fn compile(toolchain: &Toolchain, kind: Kind) -> Result<Vec<u8>> {
     let target_dir = command::target_dir().join("ebpf");
     let mut build = toolchain.cargo()?;
     build
@@ -119,6 +164,7 @@ fn compile(toolchain: &Toolchain) -> Result<Vec<u8>> {
             "--target",
             "bpfel-unknown-none",
         ])
+        .args(kind.features())
         // Freshness by content: a checkout or copy may give a changed file an old time.
         .args(["-Z", "build-std=core", "-Z", "checksum-freshness"])
         .arg("--target-dir")

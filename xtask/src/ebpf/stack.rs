@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 /// Most bytes of any chain, with some room for what another compiler makes of it.
 const LIMIT: u64 = 448;
+/// The same of the legacy object, whose loops of loops take a frame more.
+const LEGACY_LIMIT: u64 = 480;
 /// Frames are rounded up to this many bytes; newer kernels round to 16.
 const ROUNDED: u64 = 32;
 /// Frames of at least as many bytes are private (BPF_PRIV_STACK_MIN_SIZE).
@@ -58,10 +60,22 @@ pub(super) struct Chain {
 /// # Errors
 /// The object cannot be read, a chain is too deep, a function calls itself, or a uprobe program would have private frames.
 pub(super) fn check(object: &[u8]) -> Result<Chain> {
-    deepest(&functions(object)?)
+    deepest(&functions(object)?, LIMIT)
 }
 
-fn deepest(functions: &BTreeMap<Place, Function>) -> Result<Chain> {
+/// As [`check`], of the legacy object: its kernels have no private frames.
+///
+/// # Errors
+/// As [`check`], but for those.
+pub(super) fn check_legacy(object: &[u8]) -> Result<Chain> {
+    let mut functions = functions(object)?;
+    for function in functions.values_mut() {
+        function.is_uprobe = false;
+    }
+    deepest(&functions, LEGACY_LIMIT)
+}
+
+fn deepest(functions: &BTreeMap<Place, Function>, limit: u64) -> Result<Chain> {
     let mut deepest = Chain {
         bytes: 0,
         functions: Vec::new(),
@@ -73,9 +87,9 @@ fn deepest(functions: &BTreeMap<Place, Function>) -> Result<Chain> {
     if deepest.functions.is_empty() {
         bail!("the object has no function");
     }
-    if deepest.bytes > LIMIT {
+    if deepest.bytes > limit {
         bail!(
-            "a call chain of the kernel side uses {} bytes of stack, more than {LIMIT}: {}",
+            "a call chain of the kernel side uses {} bytes of stack, more than {limit}: {}",
             deepest.bytes,
             deepest.functions.join(" → ")
         );
@@ -269,14 +283,14 @@ mod tests {
     #[test]
     fn the_chain_that_takes_most_is_found_and_named() {
         let functions = tree(&[(96, &[1, 2]), (32, &[]), (64, &[3]), (224, &[])]);
-        let chain = deepest(&functions).unwrap();
+        let chain = deepest(&functions, LIMIT).unwrap();
         assert_eq!(chain.bytes, 384);
         assert_eq!(chain.functions, ["0 (96)", "2 (64)", "3 (224)"]);
     }
 
     #[test]
     fn a_chain_beyond_the_limit_is_refused_by_its_names() {
-        let error = deepest(&tree(&[(256, &[1]), (224, &[])])).unwrap_err();
+        let error = deepest(&tree(&[(256, &[1]), (224, &[])]), LIMIT).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -287,13 +301,13 @@ mod tests {
     #[test]
     fn a_uprobe_without_a_tail_call_has_small_frames_only() {
         let mut functions = tree(&[(32, &[1]), (64, &[])]);
-        assert!(deepest(&functions).is_ok());
+        assert!(deepest(&functions, LIMIT).is_ok());
         let uprobe = functions.get_mut(&(0, 0)).unwrap();
         uprobe.is_uprobe = true;
-        let error = deepest(&functions).unwrap_err().to_string();
+        let error = deepest(&functions, LIMIT).unwrap_err().to_string();
         assert!(error.ends_with("without a tail call: 0 → 1"), "{error}");
         functions.get_mut(&(0, 0)).unwrap().has_tail_call = true;
-        assert!(deepest(&functions).is_ok());
+        assert!(deepest(&functions, LIMIT).is_ok());
     }
 
     #[test]
@@ -305,14 +319,14 @@ mod tests {
 
     #[test]
     fn recursion_and_calls_to_nowhere_are_refused() {
-        assert!(deepest(&tree(&[(32, &[0])])).is_err());
-        assert!(deepest(&tree(&[(32, &[7])])).is_err());
-        assert!(deepest(&tree(&[])).is_err());
+        assert!(deepest(&tree(&[(32, &[0])]), LIMIT).is_err());
+        assert!(deepest(&tree(&[(32, &[7])]), LIMIT).is_err());
+        assert!(deepest(&tree(&[]), LIMIT).is_err());
     }
 
     #[test]
     fn the_committed_object_has_chains_through_its_callbacks() {
-        let object = std::fs::read(super::super::object_path()).unwrap();
+        let object = std::fs::read(super::super::Kind::Usual.path()).unwrap();
         let functions = functions(&object).unwrap();
         let calls = |caller: &str, called: &str| {
             let mut named = functions

@@ -1,5 +1,6 @@
-//! The sources and the toolchain of the committed object: `memtrace.bpf.json`.
+//! The sources and the toolchain of the committed objects: `memtrace.bpf.json`.
 
+use super::Kind;
 use crate::command;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// All sources of the object, relative to the root; folders with all their contents.
+/// All sources of the objects, relative to the root; folders with all their contents.
 const SOURCES: [&str; 5] = [
     "memtrace-common/Cargo.toml",
     "memtrace-common/src",
@@ -23,6 +24,7 @@ const SOURCES: [&str; 5] = [
 pub(super) struct Stamp {
     pub(super) sources_sha256: String,
     pub(super) object_sha256: String,
+    pub(super) legacy_sha256: String,
     /// First line of `rustc --version`.
     pub(super) rustc: String,
     /// `bpf-linker --version`.
@@ -31,7 +33,14 @@ pub(super) struct Stamp {
 
 impl Stamp {
     fn path() -> PathBuf {
-        super::object_path().with_extension("json")
+        Kind::Usual.path().with_extension("json")
+    }
+
+    pub(super) fn digest_of(&self, kind: Kind) -> &str {
+        match kind {
+            Kind::Usual => &self.object_sha256,
+            Kind::Legacy => &self.legacy_sha256,
+        }
     }
 
     pub(super) fn read() -> Result<Stamp> {

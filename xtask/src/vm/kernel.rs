@@ -20,7 +20,7 @@ pub(crate) const RELEASES: [(&str, &str); 4] = [
     ("6.12", "bookworm-backports"),
     // Preempts tracing programs.
     ("newest", "sid"),
-    // Older than the oldest supported kernel.
+    // The oldest supported one.
     ("5.10", "bullseye"),
 ];
 

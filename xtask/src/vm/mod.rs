@@ -19,10 +19,11 @@ use std::{
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// The default: the oldest and the newest of Debian 12's kernels, Debian's newest, and the host's.
-const USUAL: [&str; 4] = ["6.1", "6.12", "newest", HOST];
-/// From here on the walk by tables can be verified (bpf_loop).
-const SUPPORTED: (u32, u32) = (5, 17);
+/// The default: the oldest that is supported, the oldest and the newest of Debian 12's kernels, Debian's newest, and the
+/// host's.
+const USUAL: [&str; 5] = ["5.10", "6.1", "6.12", "newest", HOST];
+/// From here on the walk by tables can be verified.
+const SUPPORTED: (u32, u32) = (5, 10);
 /// From here on one link holds all probes of a file.
 const MULTI_LINKS: (u32, u32) = (6, 10);
 

@@ -1,5 +1,5 @@
-//! A uprobe whose semaphore the kernel raises while it is attached, through a perf event, if multi
-//! links are not available. aya 0.14 cannot attach this way.
+//! A uprobe through a perf event, for programs that aya has not loaded, and with a semaphore, which the kernel raises while
+//! the probe is attached: aya 0.14 cannot attach either.
 
 use std::{
     ffi::CString,
@@ -18,7 +18,12 @@ const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// (`format/ref_ctr_offset` and `format/retprobe` beside [`EVENT_TYPE`], unchanged since Linux 4.20).
 const SEMAPHORE_SHIFT: u32 = 32;
 
-/// Attaches a loaded program in one process; the probe lives as long as the returned value.
+// `_IO('$', 0)` and `_IOW('$', 8, u32)`, include/uapi/linux/perf_event.h.
+const ENABLE: libc::c_ulong = 0x2400;
+const SET_BPF: libc::c_ulong = 0x4004_2408;
+
+/// Attaches a loaded program in one process; the probe lives as long as the returned value. `cookie`: kernels without
+/// links of perf events (before Linux 5.15) take 0 only.
 ///
 /// # Errors
 /// The process or the file is gone, the kernel has no such events, or another tracer probes the place with
@@ -58,6 +63,12 @@ pub(super) fn attach(
     }
     // SAFETY: the kernel has just made it for us. The link keeps the event when this is closed.
     let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    if !aya::features().bpf_perf_link() {
+        return match cookie {
+            0 => without_link(program, event),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        };
+    }
 
     // SAFETY: an all-zero attribute is a valid one.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
@@ -68,4 +79,15 @@ pub(super) fn attach(
     link.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
     link.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
     bpf(bpf_cmd::BPF_LINK_CREATE, &attr)
+}
+
+/// Attaches a program to an event, which then is the probe.
+fn without_link(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<OwnedFd> {
+    for (request, argument) in [(SET_BPF, program.as_raw_fd()), (ENABLE, 0)] {
+        // SAFETY: requests that take a number.
+        if unsafe { libc::ioctl(event.as_raw_fd(), request as _, argument) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(event)
 }
