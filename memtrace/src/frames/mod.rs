@@ -11,6 +11,7 @@ pub(crate) mod fixture;
 mod frame;
 pub(crate) mod functions;
 mod imports;
+mod innermost;
 mod installed;
 mod interpreter;
 pub(crate) mod known_caches;
@@ -26,7 +27,8 @@ mod wrappers;
 
 pub use frame::{Frame, FrameKind};
 pub(crate) use imports::is_import;
-pub(crate) use installed::{innermost_of_program, installed};
+pub(crate) use innermost::innermost_of_program;
+pub(crate) use installed::installed;
 pub(crate) use interpreter::marks as interpreter_marks;
 pub(crate) use own_line::own_line;
 pub(crate) use runtime::Runtime;

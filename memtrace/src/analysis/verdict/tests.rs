@@ -572,32 +572,3 @@ fn the_end_of_a_process_is_left_out() {
     let last = found.accounts[0].to;
     assert!((90.0..97.0).contains(&last), "{last}");
 }
-
-#[test]
-fn rising_counts_are_named() {
-    let counted = |count: &dyn Fn(f64, &mut MemorySample)| {
-        of(&|t| {
-            let mut moment = heap(3.0, 20.0);
-            count(t, &mut moment.memory);
-            moment
-        })
-    };
-    let rising = |t: f64| Some(100 + (3.0 * t) as u64);
-    let descriptors = counted(&|t, memory| memory.fds = rising(t));
-    expect(&descriptors, Class::FdLeak);
-    let slope = descriptors.verdicts[0].evidence[0].amount("rate");
-    let Some(Amount::CountRate(rate)) = slope else {
-        panic!("{descriptors:#?}");
-    };
-    assert!((rate.slope - 3.0).abs() < 0.1, "{rate:?}");
-    expect(
-        &counted(&|t, memory| memory.maps = rising(t)),
-        Class::MappingLeak,
-    );
-    // A load that comes and goes, whose tops get higher.
-    let teeth = |t: f64| Some(100 + (t * 10.0 % 4.0 * t) as u64);
-    expect(&counted(&|t, memory| memory.maps = teeth(t)), Class::None);
-    let threads = counted(&|t, memory| memory.threads_created = rising(t));
-    expect(&threads, Class::ThreadChurn);
-    assert_eq!(threads.verdicts[0].grade, Grade::C);
-}
