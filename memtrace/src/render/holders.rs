@@ -156,9 +156,10 @@ pub(super) fn way(held: &WayKind, path: impl Fn(&Path) -> String) -> String {
 /// The keeper of the blocks, behind a label, without its figures if they do not fit.
 pub(crate) fn kept_by_in(of: &Keeper, columns: usize) -> String {
     let whole = kept_by(of);
-    match whole.chars().count() > columns {
-        true => name_of(of).unwrap_or(whole),
-        false => whole,
+    let probably = if of.is_likely() { "probably " } else { "" };
+    match name_of(of).filter(|_| whole.chars().count() > columns) {
+        Some(name) => format!("{probably}{name}"),
+        None => whole,
     }
 }
 
