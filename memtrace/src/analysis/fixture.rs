@@ -48,7 +48,7 @@ pub(super) struct Moment {
     pub(super) holes: Vec<(&'static str, f64)>,
     /// Holders of the blocks of sites, whose stacks are numbered in order of appearance.
     pub(super) holders: Vec<Holders>,
-    /// Blocks freed so far that were not seen being allocated.
+    /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
 }
 

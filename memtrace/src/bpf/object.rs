@@ -70,7 +70,7 @@ pub(crate) fn needs_legacy() -> bool {
     Object::for_this_kernel().is_legacy
 }
 
-/// Whether the kernel has a helper. One that cannot be asked refuses whatever is loaded, with its reason.
+/// Whether the kernel has a helper. A kernel that refuses the trial for another reason refuses every program.
 fn has(helper: BpfHelper) -> bool {
     is_helper_supported(ProgramType::KProbe, helper).unwrap_or(true)
 }

@@ -116,9 +116,9 @@ mod tests {
         };
         for file in [
             "/rustc/59807616e/library/alloc/src/raw_vec.rs",
-            "/root/.cargo/registry/src/index.crates.io-6f17d22bba15001f/bytes-1.6.0/src/bytes.rs",
+            "/home/me/.cargo/registry/src/index.crates.io-6f17d22bba15001f/bytes-1.6.0/src/bytes.rs",
             "/usr/include/c++/13/bits/stl_vector.h",
-            "/root/go/pkg/mod/github.com/lib/pq@v1.10.9/conn.go",
+            "/home/me/go/pkg/mod/github.com/lib/pq@v1.10.9/conn.go",
             "/usr/local/go/src/net/http/server.go",
             "/usr/lib/go-1.22/src/bytes/buffer.go",
         ] {
@@ -126,7 +126,7 @@ mod tests {
         }
         for file in [
             "/srv/cargo/src/main.rs",
-            "/root/go/src/github.com/me/server/main.go",
+            "/home/me/go/src/github.com/me/server/main.go",
             "/srv/src/main.go",
             "/srv/include/pool.h",
         ] {

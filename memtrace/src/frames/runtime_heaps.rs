@@ -1,4 +1,4 @@
-//! The only table of heaps that runtimes of languages manage themselves: their chunks are mapped by whoever needs the
+//! The only table of heaps that runtimes of languages manage themselves: their chunks are mapped by the line that needs the
 //! next one, so a line that maps one says little. To support another runtime, add a row here.
 
 use super::Frame;
@@ -73,7 +73,7 @@ const HEAPS: &[RuntimeHeap] = &[
 /// Files through which all map memory.
 const C_LIBRARIES: &[&str] = &["libc.so", "libc-2", "ld-musl", "libc.musl"];
 
-/// The runtime whose code asked for memory with these frames (leaf first).
+/// The runtime whose code requested memory with these frames (leaf first).
 pub(crate) fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'static RuntimeHeap> {
     let is_libc = |frame: &&Frame| {
         let file = frame.module_name().unwrap_or_default();

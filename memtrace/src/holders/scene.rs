@@ -288,7 +288,7 @@ impl Scene<'_> {
     }
 
     /// The ways of those addresses at which there is a live block or object, and nothing that leads to it: an object has
-    /// references that nobody gave back.
+    /// references that native code did not give back.
     fn lost_ways(&self, addresses: &[u64]) -> Vec<Way> {
         let mut ways: Vec<Way> = Vec::new();
         let naming = self.naming();

@@ -40,7 +40,7 @@ pub(crate) struct Code {
     /// The cache that it fills.
     pub(crate) cache: Option<&'static KnownCache>,
     pub(crate) is_import: bool,
-    /// The runtime whose own code asked for the memory.
+    /// The runtime whose own code requested the memory.
     pub(crate) runtime: Option<&'static RuntimeHeap>,
 }
 

@@ -37,7 +37,7 @@ classes! {
     Pinned,
     /// Threads made and ended again and again.
     ThreadChurn,
-    /// Stacks of threads that nobody joined, or that do not end.
+    /// Stacks of threads that were never joined or never end.
     ThreadLeak,
     /// Address space or mappings grow, resident memory does not.
     MappingLeak,

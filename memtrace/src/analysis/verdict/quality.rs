@@ -13,7 +13,7 @@ pub(super) struct Quality {
     pub(super) lost: f64,
     /// Allocated bytes of sites without a stack, of all.
     pub(super) without_stack: f64,
-    /// Releases of blocks that were not seen being allocated: most are from before the recording.
+    /// Frees of unknown blocks: most are from before the recording.
     pub(super) unknown_frees: f64,
     /// Length of the recording, seconds.
     pub(super) length: f64,

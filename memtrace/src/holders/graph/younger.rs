@@ -61,7 +61,7 @@ impl Graph<'_> {
         Ok(younger)
     }
 
-    /// Reaches what is left behind younger blocks: in an unknown way.
+    /// Reaches the rest, which only younger blocks lead to: in an unknown way.
     pub(in crate::holders) fn search_behind(
         &mut self,
         younger: &[Block],

@@ -78,7 +78,7 @@ impl Python {
     }
 
     /// Memory of the frames of all threads, since 3.11 (`_PyStackChunk`, Python/pystate.c), and where the part in use of each
-    /// ends. Frames are read one by one: what is left behind them leads to freed memory.
+    /// ends. Frames are read one by one: the words behind them lead to freed memory.
     pub(in super::super) fn stacks(&self, memory: &dyn Memory) -> Vec<(Range<u64>, u64)> {
         /// Of a chunk: the one before, its size, and where its used part ended; then its words.
         const HEADER: u64 = 24;

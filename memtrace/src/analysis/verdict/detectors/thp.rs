@@ -30,7 +30,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     evidence: "at least half of it is huge pages (AnonHugePages), and not an allocator's free memory",
     find: OfProcess::Unexplained(|growing| {
         let huge = growing.of_anonymous(Figure::HugePages);
-        // Memory that was in use is resident whatever the size of its pages.
+        // Memory that was in use is resident with pages of any size.
         let unused = growing.residual - growing.retained();
         (huge.min(unused) >= OF_RESIDUAL * growing.residual).then(|| {
             let evidence = HUGE.with([

@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) const CLASS: Description = Description {
     name: "thread-leak",
-    meaning: "stacks of threads that nobody joins, or that do not end",
+    meaning: "stacks of threads that are never joined or never end",
     mistaken_for: Some(Class::ThreadChurn),
     next_of_site: Some(|context, site, _| match context.threads_ended(site) {
         true => Advice::JoinThreads,

@@ -185,7 +185,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const REPLACED: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, of a process attached to, memory from before does, and at least half as many blocks were freed that were not seen being allocated",
+    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, in an attached process, older memory does, and blocks from before the recording were freed, at least half as many",
     find: OfSite::Growing(|grown| {
         grown.replaced.map(|evidence| SiteFinding {
             evidence: vec![LIVE.of(&grown.judged.trend), evidence.clone()],
@@ -197,12 +197,12 @@ pub(super) const REPLACED: Rule<OfSite> = Rule {
 
 static OF_RUNTIME: Statement = Statement {
     name: "of_runtime",
-    sentence: "the code of {runtime} itself asked for it, and its collector decides when to free it",
+    sentence: "the code of {runtime} itself requested it, and its collector decides when to free it",
 };
 
 pub(super) const RUNTIME: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the code of a runtime asked for it whose collector may wait long: V8, Java, .NET (`memtrace/src/frames/runtime_heaps.rs`)",
+    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET (`memtrace/src/frames/runtime_heaps.rs`)",
     find: OfSite::Growing(|grown| {
         let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
         Some(SiteFinding {
