@@ -18,6 +18,10 @@ use std::{collections::BTreeMap, ops::Range};
 /// Most bytes that are searched for words that refer to an object: some seconds.
 const MOST_BYTES: u64 = 8 << 30;
 
+/// Most references that are counted, and most words that are kept: a program may have any number. Some 400 MiB.
+const MOST_REFERENCES: usize = 1 << 24;
+const MOST_WORDS: usize = 1 << 20;
+
 /// Why CPython's collector does not free an object that no root reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::holders) enum Unreached {
@@ -103,7 +107,10 @@ impl Graph<'_> {
                 }
             }
         });
-        let counts = self.count(python, &tracked, &now);
+        let Some(counts) = self.count(python, &tracked, &now) else {
+            self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
+            return;
+        };
         let mut rests: FastMap<u64, u64> = FastMap::default();
         for (&object, &count) in &counts.counts {
             let rest = python.reference_count(&now, object).unwrap_or(0);
@@ -159,20 +166,24 @@ impl Graph<'_> {
         self.settle(memory, is_over);
     }
 
-    /// Counts the references between `objects`, and from what only they refer to.
-    fn count(&self, python: &Python, objects: &[u64], memory: &dyn Memory) -> Counts {
+    /// Counts the references between `objects`, and from what only they refer to. `None`: there are too many.
+    fn count(&self, python: &Python, objects: &[u64], memory: &dyn Memory) -> Option<Counts> {
         let mut found = Counts {
             counts: objects.iter().map(|&object| (object, 0)).collect(),
             slots: FastMap::default(),
         };
         let mut rest = objects.to_vec();
         while let Some(object) = rest.pop() {
+            if found.slots.len() > MOST_REFERENCES {
+                return None;
+            }
             python.references_seen(memory, object, &mut |reference: &Reference<'_>| {
                 let target = reference.target;
                 let Some(slot) = reference.checks.last().map(|check| check.address) else {
                     return;
                 };
-                if self.numbers.get(target).is_some()
+                if found.slots.len() > MOST_REFERENCES
+                    || self.numbers.get(target).is_some()
                     || !python.is_collected(memory, target)
                     || found.slots.insert(slot, ()).is_some()
                 {
@@ -184,10 +195,11 @@ impl Graph<'_> {
                 }) += 1;
             });
         }
-        found
+        Some(found)
     }
 
-    /// All words of memory that point to `objects`, but for those at `known` addresses. `None`: there is too much memory.
+    /// All words of memory that point to `objects`, but for those at `known` addresses. `None`: there is too much memory,
+    /// or there are too many words.
     fn words_to(
         &self,
         objects: &FastMap<u64, u64>,
@@ -225,10 +237,17 @@ impl Graph<'_> {
                 return None;
             }
             scanner.scan(memory.now(), range, |at, value| {
-                if objects.contains_key(&value) && !known.contains_key(&at) {
+                // One more than the limit shows that there are too many.
+                if hits.len() <= MOST_WORDS
+                    && objects.contains_key(&value)
+                    && !known.contains_key(&at)
+                {
                     hits.push((at, value));
                 }
             });
+        }
+        if hits.len() > MOST_WORDS {
+            return None;
         }
         hits.sort_unstable();
         hits.dedup();
