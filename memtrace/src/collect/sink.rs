@@ -12,11 +12,13 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Holders, Interval, ProcessRow, Untraced},
+    recording::{self, Holders, Interval, Meta, ProcessRow, Untraced},
 };
 
 /// Messages from the collector, in order: the names of a location come before it.
 pub(super) enum Message {
+    /// The time of its start is known now.
+    Begins(Box<Meta>),
     Module {
         index: ModuleIndex,
         path: String,

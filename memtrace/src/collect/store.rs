@@ -137,6 +137,7 @@ fn run(
             }
         };
         match message {
+            Message::Begins(meta) => writer.begins(&meta)?,
             Message::Module {
                 index,
                 path,

@@ -70,7 +70,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Facts about the recording as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// memtrace's version.
     pub version: String,
@@ -118,7 +118,7 @@ pub struct ProcessRow {
     pub origin: Origin,
     pub comm: String,
     pub cmdline: Vec<String>,
-    /// CLOCK_MONOTONIC ns; for an attached process the moment of attaching.
+    /// CLOCK_MONOTONIC ns; for an attached process the moment at which all its probes were set.
     pub started_ns: u64,
     /// `None` while it runs.
     pub ended_ns: Option<u64>,
