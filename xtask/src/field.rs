@@ -14,7 +14,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use program::Programs;
-use screen::{Screen, Verdict};
+use screen::Screen;
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -141,24 +141,24 @@ fn judged(
     keep: bool,
 ) -> Result<Outcome> {
     let recording = recordings.join(format!("{}.mtr", run.name()));
-    let rate = recording.with_extension("rate");
-    let truth = match std::fs::read_to_string(&rate) {
+    let growth = recording.with_extension("growth");
+    let truth = match std::fs::read_to_string(&growth) {
         Ok(text) if keep && recording.exists() => text.trim().parse()?,
         _ => {
             let truth = record(run, programs, memtrace, &recording)
                 .with_context(|| format!("program `{}`", run.name()))?;
-            std::fs::write(&rate, truth.to_string())?;
+            std::fs::write(&growth, truth.to_string())?;
             truth
         }
     };
     let mut diagnose = Command::new(memtrace);
     diagnose.arg("diagnose").arg(&recording);
     let screen = Screen::read(&output(&mut diagnose)?);
-    let verdicts = screen::verdicts(&output(diagnose.args(["--format", "json"]))?)?;
+    let rate = screen::rate(&output(diagnose.args(["--format", "json"]))?)?;
     if !keep {
         std::fs::remove_file(&recording)?;
     }
-    Outcome::new(run, screen, &verdicts, truth)
+    Outcome::new(run, screen, truth, rate)
 }
 
 /// Records one copy of a program while another grows untraced: bytes per second of the latter.
@@ -209,11 +209,4 @@ fn launch(record: &mut Command, program: Command, name: &str) -> Result<()> {
     // Its status is that of the program that was just killed.
     running.child().wait()?;
     Ok(())
-}
-
-impl Verdict {
-    /// Whether it is about the process that the first screen names.
-    fn is_of(&self, screen: &Screen) -> bool {
-        self.scope == "process" && Some(self.tgid) == screen.process
-    }
 }

@@ -170,11 +170,15 @@ fn interpreter(version: &str) -> Result<PathBuf> {
 
 /// Installs a requirement into a folder of its own, once.
 fn install(python: &Path, version: &str, requirement: &str, folder: &Path) -> Result<PathBuf> {
-    let installed = folder.join(format!("{version} {requirement}").replace(' ', "_"));
+    let name = format!("{version} {requirement}").replace(' ', "_");
+    let installed = folder.join(&name);
     if installed.exists() {
         return Ok(installed);
     }
-    let partial = installed.with_extension("partial");
+    let partial = folder.join(name + ".partial");
+    if partial.exists() {
+        fs::remove_dir_all(&partial)?;
+    }
     let mut pip = Command::new(python);
     pip.args([
         "-m",

@@ -11,8 +11,8 @@ use std::{
 /// Time between two readings.
 const STEP: Duration = Duration::from_millis(250);
 
-/// Bytes per second that the fastest growing process of a program gains meanwhile: the slope of the line
-/// that fits its resident memory best.
+/// Bytes per second that the processes of a program gain meanwhile: the slopes of the lines that fit their
+/// resident memory best.
 ///
 /// # Errors
 /// The program ended.
@@ -29,8 +29,7 @@ pub(super) fn growth(program: &Running, seconds: f64) -> Result<f64> {
         thread::sleep(STEP);
     }
     resident(program.id()).context("the untraced copy ended early")?;
-    let slopes = readings.values().filter_map(|points| slope(points));
-    Ok(slopes.fold(0.0, |a, b| if b.abs() > f64::abs(a) { b } else { a }))
+    Ok(readings.values().filter_map(|points| slope(points)).sum())
 }
 
 /// Bytes.

@@ -8,8 +8,6 @@ const INDENT: usize = 14;
 
 pub(super) struct Screen {
     pub(super) class: String,
-    /// That of the first finding.
-    pub(super) process: Option<u32>,
     /// As printed.
     pub(super) text: String,
     /// Without folders and command lines, which may have the names that are looked for.
@@ -37,10 +35,6 @@ impl Screen {
         }
         let first = text.lines().next().unwrap_or_default();
         let class = first.split_once(" (").map_or(first, |(class, _)| class);
-        let about = lines
-            .iter()
-            .find_map(|line| line.strip_prefix("  process "));
-        let process = about.and_then(|about| about.split_whitespace().next()?.parse().ok());
         let rest = lines.iter().filter(|line| !line.starts_with("  process "));
         let answer = rest
             .map(|line| without_folders(line))
@@ -48,7 +42,6 @@ impl Screen {
             .join("\n");
         Screen {
             class: class.to_owned(),
-            process,
             text,
             answer,
         }
@@ -87,20 +80,24 @@ struct Diagnosis {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Verdict {
-    pub(super) tgid: u32,
-    pub(super) scope: String,
+struct Verdict {
+    scope: String,
     /// Bytes.
-    pub(super) bytes_per_s: Option<f64>,
+    bytes_per_s: Option<f64>,
 }
 
-/// The verdicts of `memtrace diagnose --format json`.
+/// Bytes per second that all processes of `memtrace diagnose --format json` grow by.
 ///
 /// # Errors
 /// The text is something else.
-pub(super) fn verdicts(json: &str) -> Result<Vec<Verdict>> {
+pub(super) fn rate(json: &str) -> Result<f64> {
     let diagnosis: Diagnosis = serde_json::from_str(json)?;
-    Ok(diagnosis.verdicts)
+    let processes = diagnosis
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.scope == "process");
+    // A process that does not grow has no rate.
+    Ok(processes.filter_map(|verdict| verdict.bytes_per_s).sum())
 }
 
 #[cfg(test)]
@@ -121,7 +118,6 @@ Where the memory of process 31620 went
     fn folders_and_command_lines_are_no_answer() {
         let screen = Screen::read(DIAGNOSIS);
         assert_eq!(screen.class, "leak");
-        assert_eq!(screen.process, Some(31620));
         assert!(!screen.says("todo"));
         assert!(screen.says("in the native code on"));
     }

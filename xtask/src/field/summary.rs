@@ -1,11 +1,7 @@
 //! Judges answers and counts them.
 
-use super::{
-    Run,
-    screen::{Screen, Verdict},
-    table::Case,
-};
-use crate::targets::share::Share;
+use super::{Run, screen::Screen, table::Case};
+use crate::targets::{ALARMS, share::Share};
 use anyhow::{Result, bail};
 use std::{collections::BTreeMap, fmt};
 
@@ -33,13 +29,42 @@ struct Answer {
     misleads: bool,
     /// Bytes per second, by resident memory of the untraced copy and by memtrace.
     truth: f64,
-    rate: Option<f64>,
+    rate: f64,
 }
 
 impl Answer {
     /// How far memtrace's rate is off, as a part of the true one.
     fn error(&self) -> f64 {
-        (self.rate.unwrap_or(0.0) - self.truth).abs() / self.truth
+        (self.rate - self.truth).abs() / self.truth
+    }
+
+    /// Whether it calls what is no fault a fault.
+    fn is_alarm(&self) -> bool {
+        !self.class && ALARMS.contains(&self.screen.class.as_str())
+    }
+
+    fn word(&self, leaks: bool) -> &'static str {
+        match leaks {
+            true if self.is_right() => "right",
+            true if self.class_and_line() => "partly",
+            true => "wrong",
+            false if self.class => "quiet",
+            false if self.is_alarm() => "ALARM",
+            false => "unsure",
+        }
+    }
+
+    /// What is wrong about a program with a fault.
+    fn faults(&self) -> String {
+        let parts = [
+            ("class", !self.class),
+            ("line", self.line == Some(false)),
+            ("keeper", self.keeper == Some(false)),
+            ("misleading", self.misleads),
+            ("rate", self.error() > TOLERANCE),
+        ];
+        let wrong = parts.into_iter().filter(|(_, wrong)| *wrong);
+        wrong.map(|(part, _)| format!("  {part}")).collect()
     }
 
     fn class_and_line(&self) -> bool {
@@ -57,12 +82,7 @@ impl Answer {
 impl Outcome {
     /// # Errors
     /// The program's source cannot be read.
-    pub(super) fn new(
-        run: &Run,
-        screen: Screen,
-        verdicts: &[Verdict],
-        truth: f64,
-    ) -> Result<Outcome> {
+    pub(super) fn new(run: &Run, screen: Screen, truth: f64, rate: f64) -> Result<Outcome> {
         let case = run.case;
         let file = case.source.rsplit('/').next().unwrap_or(case.source);
         let lines = case.lines()?;
@@ -70,14 +90,13 @@ impl Outcome {
         let is_named = lines.iter().any(|line| screen.names(file, *line)) || says(case.functions);
         let is_hidden = lines.is_empty() && case.functions.is_empty();
         let classes = if run.leaks { case.classes } else { case.quiet };
-        let own = verdicts.iter().find(|verdict| verdict.is_of(&screen));
         let answer = Answer {
             class: classes.contains(&screen.class.as_str()) || !run.leaks && screen.class == "none",
             line: (!is_hidden).then_some(is_named),
             keeper: (!case.keeper.is_empty()).then(|| says(case.keeper)),
             misleads: says(case.never),
             truth,
-            rate: own.and_then(|verdict| verdict.bytes_per_s),
+            rate,
             screen,
         };
         Ok(Outcome {
@@ -104,45 +123,25 @@ impl Outcome {
             Err(missing) => return println!("skipped  {:<28} {missing}", self.name),
         };
         let kib = |bytes: f64| bytes / 1024.0;
-        let rate = answer
-            .rate
-            .map_or("-".into(), |rate| format!("{:.1}", kib(rate)));
-        let (word, wrong) = match self.leaks {
-            true => (self.word(answer), self.wrong(answer)),
-            false if answer.class => ("quiet", String::new()),
-            false => ("ALARM", String::new()),
+        let word = answer.word(self.leaks);
+        let wrong = if self.leaks {
+            answer.faults()
+        } else {
+            String::new()
         };
         println!(
-            "{word:<8} {:<28} {:<14} {rate:>8} KiB/s, untraced {:>8.1}{wrong}",
+            "{word:<8} {:<28} {:<14} {:>8.1} KiB/s, untraced {:>8.1}{wrong}",
             self.name,
             answer.screen.class,
+            kib(answer.rate),
             kib(answer.truth)
         );
         if screens && !matches!(word, "right" | "quiet") {
             for line in answer.screen.text.lines() {
                 println!("         | {line}");
             }
+            println!("         truth: {}", self.case.truth);
         }
-    }
-
-    fn word(&self, answer: &Answer) -> &'static str {
-        match answer {
-            _ if answer.is_right() => "right",
-            _ if answer.class_and_line() => "partly",
-            _ => "wrong",
-        }
-    }
-
-    fn wrong(&self, answer: &Answer) -> String {
-        let parts = [
-            ("class", !answer.class),
-            ("line", answer.line == Some(false)),
-            ("keeper", answer.keeper == Some(false)),
-            ("misleading", answer.misleads),
-            ("rate", answer.error() > TOLERANCE),
-        ];
-        let wrong = parts.into_iter().filter(|(_, wrong)| *wrong);
-        wrong.map(|(part, _)| format!("  {part}")).collect()
     }
 }
 
@@ -213,7 +212,7 @@ pub(super) fn print(outcomes: &[Outcome]) -> Result<()> {
     for (name, row) in languages.iter().chain(&kinds).chain([(&"all", &all)]) {
         println!("| {name} |{row}");
     }
-    println!("\n{}", precision(&all));
+    println!("\nprecision: {}", precision(&all));
     if let Some(errors) = median_error(&all) {
         println!("rate: median error {:.1} %", 100.0 * errors);
     }
@@ -222,9 +221,10 @@ pub(super) fn print(outcomes: &[Outcome]) -> Result<()> {
         .filter(|outcome| outcome.answer.is_err())
         .count();
     println!("skipped: {skipped} of {}", outcomes.len());
-    let quiet = all.quiet();
-    if !quiet.reaches(1.0) {
-        bail!("{} false alarms", quiet.of - quiet.part);
+    let alarms = all.controls.iter().filter(|answer| answer.is_alarm());
+    let alarms = alarms.count();
+    if alarms > 0 {
+        bail!("{alarms} false alarms");
     }
     if !all
         .share(|answer| Some(answer.class_and_line()))
@@ -238,15 +238,19 @@ pub(super) fn print(outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// Of the programs that memtrace gives a class of growth, those that have a fault.
-fn precision(all: &Row) -> String {
+/// Of the answers that call something a fault, those about programs that have one.
+fn precision(all: &Row) -> Share {
     let called = all
         .faults
         .iter()
-        .filter(|answer| answer.screen.class != "none")
+        .filter(|answer| answer.class || answer.is_alarm())
         .count();
-    let alarms = all.controls.iter().filter(|answer| !answer.class).count();
-    format!("precision: {}", Share::new(called, called + alarms))
+    let alarms = all
+        .controls
+        .iter()
+        .filter(|answer| answer.is_alarm())
+        .count();
+    Share::new(called, called + alarms)
 }
 
 fn median_error(all: &Row) -> Option<f64> {

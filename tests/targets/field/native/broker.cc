@@ -46,7 +46,7 @@ struct Handler {
     std::shared_ptr<Connection> owner;
     std::weak_ptr<Connection> weak_owner;
 };
-struct Connection : std::enable_shared_from_this<Connection> {
+struct Connection : std::enable_shared_from_this<Connection> { // allocates: cycles
     std::vector<char> received = std::vector<char>(6000, 'r'); // allocates: cycles
     std::shared_ptr<Handler> handler = std::make_shared<Handler>(); // allocates: cycles
 };
@@ -64,13 +64,13 @@ static void accept_connection(int)
 struct Message {
     int number = 0;
 };
-struct Text : Message {
+struct Text : Message { // allocates: base
     std::vector<char> text = std::vector<char>(5000, 't'); // allocates: base
 };
 
 static void send_message(int)
 {
-    auto *message = new Text;
+    auto *message = new Text; // allocates: base
     if (leaks)
         delete static_cast<Message *>(message);
     else

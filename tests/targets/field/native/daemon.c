@@ -119,7 +119,7 @@ static void folders(unsigned count)
 {
     if (count % 4)
         return;
-    DIR *folder = opendir("/proc/self/fd"); // allocates: folders
+    DIR *folder = opendir("/usr/bin"); // allocates: folders
     if (!folder)
         abort();
     readdir(folder);

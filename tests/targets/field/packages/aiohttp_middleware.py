@@ -24,7 +24,7 @@ async def main():
             async with client.get("http://127.0.0.1:%d/%d" % (port, count)) as reply:
                 await reply.read()
             count += 1
-            if count == 100:
+            if count == 400:
                 print("serving", flush=True)
             await asyncio.sleep(0.01)
 

@@ -21,6 +21,6 @@ while True:
     for _ in range(5):
         count += 1
         store(count)
-    if count == 100:
+    if count == 1250:
         print("serving", flush=True)
     time.sleep(0.02)

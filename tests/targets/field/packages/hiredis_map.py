@@ -17,6 +17,6 @@ while True:
     for _ in range(20):
         count += 1
         hgetall(reader, count)
-    if count == 400:
+    if count == 5000:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -18,6 +18,6 @@ while True:
     for _ in range(5):
         count += 1
         read()
-    if count == 200:
+    if count == 1250:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -20,6 +20,6 @@ while True:
     for _ in range(40):
         count += 1
         send(count)
-    if count == 400:
+    if count == 10000:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -15,6 +15,6 @@ while True:
     for _ in range(20):
         count += 1
         parameters(count)
-    if count == 400:
+    if count == 5000:
         print("serving", flush=True)
     time.sleep(0.02)

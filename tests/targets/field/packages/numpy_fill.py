@@ -16,6 +16,6 @@ while True:
     for _ in range(10):
         count += 1
         frame(count)
-    if count == 200:
+    if count == 5000:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -17,6 +17,6 @@ while True:
     for _ in range(30):
         count += 1
         read(count)
-    if count == 600:
+    if count == 7500:
         print("serving", flush=True)
     time.sleep(0.02)

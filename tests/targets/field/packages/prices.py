@@ -24,6 +24,6 @@ count = 0
 while True:
     price(Request(count))
     count += 1
-    if count == 150:
+    if count == 250:
         print("serving", flush=True)
     time.sleep(0.02)

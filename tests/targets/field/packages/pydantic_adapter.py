@@ -22,6 +22,6 @@ count = 0
 while True:
     request()
     count += 1
-    if count == 50:
+    if count == 250:
         print("serving", flush=True)
     time.sleep(0.02)

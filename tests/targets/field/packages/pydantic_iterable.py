@@ -19,6 +19,6 @@ while True:
     for _ in range(5):
         count += 1
         request(count)
-    if count == 200:
+    if count == 1250:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -23,6 +23,6 @@ while True:
     for _ in range(10):
         count += 1
         load()
-    if count == 200:
+    if count == 2500:
         print("serving", flush=True)
     time.sleep(0.02)

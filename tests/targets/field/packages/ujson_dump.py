@@ -21,6 +21,6 @@ count = 0
 while True:
     count += 1
     reply(count)
-    if count == 50:
+    if count == 250:
         print("serving", flush=True)
     time.sleep(0.02)

@@ -173,7 +173,12 @@ pub(super) const CASES: &[Case] = &[
             "web_request.py",
             "web_protocol.py",
         ],
-        keeper: &["lru_cache", "cache_clear", "_build_middlewares"],
+        keeper: &[
+            "lru_cache",
+            "cache_clear",
+            "_build_middlewares",
+            "aiohttp.web_app",
+        ],
         ..package(
             "aiohttp",
             "packages/aiohttp_middleware.py",
@@ -196,7 +201,7 @@ pub(super) const CASES: &[Case] = &[
             "3.12",
             "",
             "",
-            &["cache"],
+            &["__closure__"],
         )
     },
 ];

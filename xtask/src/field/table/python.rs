@@ -4,6 +4,9 @@ use super::Case;
 
 const COUNTED: &str = "tracemalloc attributes the growth to the marked line, and the container's length to the requests";
 
+/// The arena of a thread that serves a queue is touched for the first time for a minute or more, also untraced.
+const FIRST_TOUCH: &[&str] = &["undetermined"];
+
 const fn service(fault: &'static str, name: &'static str, keeper: &'static [&'static str]) -> Case {
     Case {
         fault: Some(fault),
@@ -27,7 +30,11 @@ const fn parallel(
 
 pub(super) const CASES: &[Case] = &[
     service("errors", "py-errors", &["recent"]),
-    service("plans", "py-plans", &["lru_cache", "cache_clear"]),
+    service(
+        "plans",
+        "py-plans",
+        &["lru_cache", "cache_clear", "its cache"],
+    ),
     service("metrics", "py-metrics", &["counters"]),
     service("bus", "py-bus", &["subscribers"]),
     service("finalizers", "py-finalizers", &["_registry", "finalize"]),
@@ -42,7 +49,8 @@ pub(super) const CASES: &[Case] = &[
         ..service("native", "py-native", &["nothing", "no pointer"])
     },
     Case {
-        classes: &["leak", "mapping-leak"],
+        // Python's anonymous mappings are shared ones.
+        classes: &["leak", "mapping-leak", "shmem"],
         truth: "one more mapping in /proc/PID/maps for each request",
         ..service("uploads", "py-uploads", &["waiting"])
     },
@@ -68,11 +76,20 @@ pub(super) const CASES: &[Case] = &[
         launched: true,
         ..service("metrics", "py-metrics-launched", &["counters"])
     },
-    parallel("threads", "py-threads", &["workers"]),
+    Case {
+        quiet: &["thread-churn"],
+        ..parallel("threads", "py-threads", &["workers"])
+    },
     parallel("backlog", "py-backlog", &["jobs", "queue"]),
     parallel("local", "py-local", &["sessions"]),
-    parallel("processes", "py-processes", &["done"]),
-    parallel("results", "py-results", &["results"]),
+    Case {
+        quiet: FIRST_TOUCH,
+        ..parallel("processes", "py-processes", &["done"])
+    },
+    Case {
+        quiet: FIRST_TOUCH,
+        ..parallel("results", "py-results", &["results"])
+    },
     parallel("tasks", "py-tasks", &["background"]),
     parallel("timers", "py-timers", &["_scheduled"]),
     parallel("connections", "py-connections", &["sessions"]),
