@@ -19,8 +19,6 @@ class Audit
 end
 
 CACHE = {}
-# Past the first collections, which start small.
-20000.times { body }
 count = 0
 loop do
   count += 1
@@ -29,6 +27,8 @@ loop do
   when "cache" then CACHE[LEAKS ? count : count % 20] = body
   else Array.new(200) { |row| "row #{row} of #{count}" }
   end
+  # Between requests, as servers do.
+  GC.start if count % 50 == 0
   puts "serving" if count == 150
   sleep RANDOM.rand(0.015..0.025)
 end

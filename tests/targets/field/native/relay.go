@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 )
@@ -31,7 +32,7 @@ func goroutines(count int) {
 	page := body()
 	go func() {
 		<-answer
-		_ = page[0]
+		runtime.KeepAlive(page)
 	}()
 	if !leaks {
 		answer <- nil
