@@ -211,7 +211,7 @@ static OF_RUNTIME: Statement = Statement {
 
 pub(super) const RUNTIME: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET (`memtrace/src/frames/runtime_heaps.rs`)",
+    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`)",
     find: OfSite::Growing(|grown| {
         let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
         Some(SiteFinding {
