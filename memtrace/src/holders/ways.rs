@@ -9,7 +9,7 @@ use super::{
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
     native::{self, Block, Native, RootKind},
-    python::{Length, Python, Root, Shown},
+    python::{self, Length, Python, Root, Shown},
     reference::Label,
     witness::{self, Origin, Witness, WitnessStep},
 };
@@ -159,6 +159,13 @@ impl Naming<'_> {
             }
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
+            if link.label == python::OF_LRU
+                && let Some(cache) = named.last_mut()
+            {
+                cache.be_cache(step);
+                rest = after;
+                continue;
+            }
             if (index..index + taken).contains(&witness::ENDS) {
                 step.step.repeated += (witness.left_out / taken) as u64;
             }
@@ -284,6 +291,7 @@ impl Naming<'_> {
                 name,
                 type_name,
                 length: None,
+                limit: object.and_then(|object| python?.limit(self.memory, object)),
                 growth_per_s: None,
                 repeated: 1,
                 buffer: match object {
@@ -363,6 +371,7 @@ impl Naming<'_> {
                 let first = first[1..].to_vec();
                 let path = Path {
                     container: None,
+                    container_number: None,
                     expression: None,
                     ..self.path(&[first])
                 };
@@ -416,6 +425,7 @@ impl Naming<'_> {
         Path {
             steps,
             container: at,
+            container_number: container.and_then(|index| first[index].node),
             expression: shortest.and_then(expression),
         }
     }

@@ -157,7 +157,11 @@ pub(super) fn write_library(
     library: &str,
     lacking: &[&str],
 ) -> rusqlite::Result<()> {
-    put(connection, "library", &[params![file, library, to_json(lacking)?]])
+    put(
+        connection,
+        "library",
+        &[params![file, library, to_json(lacking)?]],
+    )
 }
 
 /// Every device as of an interval, by process and index.

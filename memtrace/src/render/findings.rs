@@ -9,7 +9,7 @@ use super::{
     device_table::name as device_name,
     evidence::words,
     fit::{cut, shortened},
-    holders::{folded, kept_by, name_of},
+    holders::{absent, folded, kept_by, name_of},
     job::{few, program, too_short, untraced},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
     units::{grouped, plural, size},
     view::{
         Filter,
-        findings::{Finding, Line, Named, findings, place, row},
+        findings::{Finding, Line, Named, Part, findings, place, row},
     },
 };
 
@@ -35,6 +35,13 @@ const KEPT_BY: &str = "kept by";
 const FILLED_BY: &str = "filled by";
 pub(super) const EVIDENCE: &str = "evidence";
 pub(super) const NEXT: &str = "next";
+
+/// Label of other lines.
+const AND: &str = "and";
+
+/// Of the lines whose blocks one container keeps, this many are shown that have this share of the growth.
+const PARTS: usize = 3;
+const LEAST_PART: f64 = 0.01;
 
 /// Label of the cost of the holes around the blocks.
 const BESIDES: &str = "besides";
@@ -165,7 +172,9 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
+            items.extend(also(line));
             items.extend(line.keeper.into_iter().flat_map(kept));
+            items.extend(unknown(verdict.class, line));
             items.extend(others(&finding.lines[1..]));
             items.extend(next(line.next, verdict.tgid));
         }
@@ -214,6 +223,24 @@ fn look_at(line: Named) -> Item {
     }
 }
 
+/// The other lines whose blocks the same container keeps.
+fn also(line: &Line<'_>) -> Vec<Item> {
+    let shown = |of: &&Part| of.bytes >= LEAST_PART * line.bytes;
+    let shown: Vec<&Part> = line.others.iter().filter(shown).collect();
+    let (first, rest) = shown.split_at(shown.len().min(PARTS));
+    let first = first
+        .iter()
+        .filter_map(|of| Some(by(of.bytes, of.allocates?)));
+    let more = plural(rest.len() as u64, "more line");
+    let more = (!rest.is_empty()).then(|| Item::new(AND, more));
+    first.chain(more).collect()
+}
+
+/// `and  117 KiB/s by load`
+fn by(bytes: f64, frame: &Frame) -> Item {
+    named(AND, &format!("{} by ", per_second(bytes)), frame)
+}
+
 /// The other lines of a finding.
 fn others(lines: &[Line<'_>]) -> Option<Item> {
     match lines {
@@ -224,10 +251,10 @@ fn others(lines: &[Line<'_>]) -> Option<Item> {
                 bytes,
                 ..
             },
-        ] => Some(named("and", &format!("{} by ", per_second(*bytes)), frame)),
+        ] => Some(by(*bytes, frame)),
         _ => {
             let more = plural(lines.len() as u64, "other line");
-            Some(Item::new("and", format!("{more}, see below")))
+            Some(Item::new(AND, format!("{more}, see below")))
         }
     }
 }
@@ -301,6 +328,13 @@ fn subject(frame: &Frame) -> String {
         }
         None => name,
     }
+}
+
+/// Why the keeper of leaking blocks is not known.
+fn unknown(class: Class, line: &Line) -> Option<Item> {
+    let is_unknown = class.is_leak() && line.keeper.is_none();
+    let why = line.absent.filter(|_| is_unknown)?;
+    Some(Item::new(KEPT_BY, format!("unknown: {}", absent(why))))
 }
 
 /// The holder of the blocks, and the path to them.

@@ -19,6 +19,7 @@ fn holders_read_back() {
             .map(|kind| step(kind, "name", "type"))
             .collect(),
         container: None,
+        container_number: None,
         expression: None,
     };
     let first = holders(

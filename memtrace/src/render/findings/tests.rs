@@ -37,6 +37,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         rate: Some(rate),
         blocks: Some(25.0),
         keeper: None,
+        absent: None,
     }
 }
 

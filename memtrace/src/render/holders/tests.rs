@@ -1,10 +1,13 @@
 //! Paths as people and scripts read them.
 
-use super::*;
+use super::{
+    path::{figures, place, words},
+    *,
+};
 use crate::{
     frames::fixture::{native, python},
     recording::{
-        Collector,
+        Collector, Step, StepKind,
         fixture::{heap_site, history, holders, step, tree},
     },
 };
@@ -44,7 +47,10 @@ fn a_path_without_a_container_has_its_root_and_its_last_name() {
     );
     let mut path = history(None);
     (path.container, path.expression) = (None, None);
-    assert_eq!(sentence(&kept(path), None), "kept by __main__ … [i]");
+    assert_eq!(
+        sentence(&kept(path), None),
+        "kept by __main__.service.history[i]"
+    );
 }
 
 #[test]
@@ -245,7 +251,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     assert_eq!(
         value["path"][2],
         json!({
-            "kind": "object", "name": ".history", "type": "list", "length": 1648,
+            "kind": "object", "name": ".history", "type": "list", "length": 1648, "limit": null,
             "growth_per_s": 26.8, "repeated": 1,
             "function": "Service.log", "file": "/srv/server.py", "line": 38,
         })

@@ -23,6 +23,15 @@ impl Keeper {
         }
     }
 
+    /// Whether it was seen, and is no guess.
+    pub(super) fn is_certain(&self) -> bool {
+        let is_lost = matches!(
+            self.how,
+            How::Nothing { .. } | How::LostWith { .. } | How::LostCycle { .. }
+        );
+        !is_lost && !self.is_likely()
+    }
+
     /// The container that was seen.
     pub(in super::super) fn container(&self) -> Option<&Step> {
         match &self.how {

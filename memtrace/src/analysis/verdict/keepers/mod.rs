@@ -1,8 +1,11 @@
 //! Finds the keeper of each site of a process: the one seen in memory ([`seen`]), or else a guess ([`guessed`]).
 
+mod absent;
 mod guessed;
 mod keeper;
 mod lost;
+mod pool;
+mod remedy;
 mod seen;
 
 use super::{
@@ -12,15 +15,19 @@ use super::{
 };
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
-    event::Layer,
+    frames::{language, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Holders, Stacks},
+    recording::{Holders, Stack, Stacks, Unsearched},
 };
 
+pub(crate) use absent::Absent;
 pub(crate) use keeper::{How, Keeper, container};
 pub(crate) use lost::LostSite;
 pub(super) use lost::sites as lost_sites;
+pub(crate) use pool::Pool;
+pub(super) use pool::pools;
+use remedy::remedy;
 pub(crate) use seen::{alike, filling_line, keeper as keeper_of};
 
 /// What the search for keepers reads.
@@ -29,6 +36,8 @@ pub(super) struct Keepers<'a> {
     pub(super) window: Window,
     /// Holders seen in memory.
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
+    /// Why there are none.
+    pub(super) unsearched: Option<&'a Unsearched>,
     pub(super) stacks: &'a Stacks,
 }
 
@@ -47,15 +56,16 @@ impl Keepers<'_> {
                 Some((keeper, buffer)) => {
                     let buffer = buffer.filter(|_| leaks(verdict.class));
                     buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
-                    advise(verdict, &keeper);
+                    advise(verdict, &keeper, &self.stacks.get(key.stack));
                     verdict.keeper = Some(keeper);
                 }
-                None if key.layer != Layer::Vm && !self.holders.contains_key(&key) => {
+                None => {
+                    verdict.absent = self.absent(&key);
+                    let unknown = self.without_keeper(&key, verdict.absent.as_ref());
                     let asks = |advice: &&mut Advice| **advice == Advice::FindKeeper;
                     let asking = verdict.next.iter_mut().filter(asks);
-                    asking.for_each(|advice| *advice = Advice::Attach);
+                    asking.for_each(|advice| *advice = unknown);
                 }
-                None => {}
             }
         }
         merge(sites, &buffers);
@@ -64,10 +74,10 @@ impl Keepers<'_> {
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let seen = self.holders.get(key);
         let seen = seen.and_then(|holders| seen::keeper(holders, self.stacks));
-        // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
-        let is_open = class == Class::Undetermined;
+        // What certainly keeps the blocks is a fact, whatever the kind of growth.
+        let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
-        let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.has_growing());
+        let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
@@ -104,20 +114,13 @@ fn leaks(class: Class) -> bool {
 }
 
 /// Replaces the advice to find the keeper with advice on this keeper.
-fn advise(verdict: &mut Verdict, keeper: &Keeper) {
-    let advice = match &keeper.how {
-        // Words that may be left over are to be looked at first.
-        How::Path { .. } if keeper.is_likely() => return,
-        How::Container(_) | How::Path { .. } => Advice::LimitContainer,
-        How::Cycle { .. } => Advice::BreakCycle,
-        How::Surplus { .. } => Advice::GiveReferenceBack,
-        How::Hidden { .. } => Advice::BreakHiddenCycle,
-        How::Nothing { .. } | How::LostWith { .. } => Advice::FreeInTime,
-        How::LostCycle { .. } => Advice::OwnOneWay,
-    };
-    let is_proven = !keeper.is_likely();
-    for next in &mut verdict.next {
-        *next = next.with_keeper(advice, is_proven);
+fn advise(verdict: &mut Verdict, keeper: &Keeper, stack: &Stack) {
+    let own = own_line(&stack.of_caller().collect::<Vec<_>>());
+    if let Some(advice) = remedy(keeper, language(stack.frames(), own)) {
+        let is_proven = !keeper.is_likely();
+        for next in &mut verdict.next {
+            *next = next.with_keeper(advice, is_proven);
+        }
     }
 }
 
