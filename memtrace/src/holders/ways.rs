@@ -136,6 +136,7 @@ impl Naming<'_> {
         let mut named = vec![self.origin(&witness.origin)];
         let labels: Vec<Label> = witness.steps.iter().map(|step| step.link.label).collect();
         let mut rest = &witness.steps[..];
+        let mut is_cached = false;
         if let ([first, after @ ..], Origin::Python(Root::Module(_))) = (rest, &witness.origin) {
             // The root has its name already.
             named[0].node = Some(first.node);
@@ -159,10 +160,13 @@ impl Naming<'_> {
             }
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
+            // The function has no items in Python.
+            step.is_expression &= !std::mem::take(&mut is_cached);
             if link.label == python::OF_LRU
                 && let Some(cache) = named.last_mut()
             {
                 cache.be_cache(step);
+                is_cached = true;
                 rest = after;
                 continue;
             }

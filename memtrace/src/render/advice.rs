@@ -57,7 +57,7 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
             "limit the size of that container, or remove entries that are no longer needed"
         }
         Advice::LimitList => {
-            "limit that list where it is filled (`collections.deque(maxlen=…)` drops the oldest), or remove items that are no longer needed"
+            "limit that list where it is filled, or remove items that are no longer needed"
         }
         Advice::LimitDict => {
             "limit that dict where it is filled, or delete keys that are no longer needed"

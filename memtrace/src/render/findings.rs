@@ -354,10 +354,17 @@ fn kept(of: &Keeper) -> Vec<Item> {
             items.extend(line.map(|line| named(FILLED_BY, "", line)));
             items
         }
-        How::Surplus { path, .. } | How::Hidden { path, .. } if path.steps.len() > 1 => vec![
-            Item::new(KEPT_BY, kept_by(of)),
-            Item::new("path", folded(path, COLUMNS - CONTENT)),
-        ],
+        How::Surplus { path, .. } | How::Hidden { path, .. } => {
+            let mut items = vec![Item::new(KEPT_BY, kept_by(of))];
+            if path.steps.len() > 1 {
+                items.push(Item::new("path", folded(path, COLUMNS - CONTENT)));
+            }
+            items.extend(line.map(|line| {
+                let package = of.package.as_ref().map(|of| format!("{}: ", clean(of)));
+                named("in native code", &package.unwrap_or_default(), line)
+            }));
+            items
+        }
         _ => vec![Item::new(KEPT_BY, kept_by(of))],
     }
 }

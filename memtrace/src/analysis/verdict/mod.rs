@@ -35,7 +35,7 @@ use super::{
     suppressions::Suppressions,
     system::SystemSeries,
 };
-use crate::recording::{Error, Recording, Stacks};
+use crate::recording::{Error, Fact, Recording, Stacks};
 use keepers::Keepers;
 use quality::Quality;
 
@@ -85,6 +85,7 @@ pub(crate) fn diagnose(
             &quality,
             machine,
             suppressions,
+            &facts,
             &mut diagnosis,
         );
     }
@@ -99,6 +100,7 @@ fn judge(
     quality: &Quality,
     machine: &SystemSeries,
     suppressions: &Suppressions,
+    facts: &[Fact],
     diagnosis: &mut Diagnosis,
 ) {
     let Some(judged) = process::judge(series, stacks, quality, machine, &diagnosis.holders) else {
@@ -120,6 +122,10 @@ fn judge(
         window: judged.window,
         holders: &diagnosis.holders,
         unsearched: diagnosis.unsearched.get(&series.row.id),
+        facts: facts
+            .iter()
+            .filter(|of| of.process == Some(series.row.id))
+            .collect(),
         stacks,
     };
     keepers.assign(&mut sites);

@@ -78,6 +78,7 @@ pub(super) fn keeper(
         let keeper = Keeper {
             how: How::Container(container.name),
             line: Some(line.clone()),
+            package: None,
         };
         Some((keeper, site.key))
     };

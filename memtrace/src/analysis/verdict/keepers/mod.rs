@@ -4,6 +4,7 @@ mod absent;
 mod guessed;
 mod keeper;
 mod lost;
+mod native;
 mod pool;
 mod remedy;
 mod seen;
@@ -18,13 +19,14 @@ use crate::{
     frames::{language, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Holders, Stack, Stacks, Unsearched},
+    recording::{Fact, Holders, Stack, Stacks, Unsearched},
 };
 
 pub(crate) use absent::Absent;
 pub(crate) use keeper::{How, Keeper, container};
 pub(crate) use lost::LostSite;
 pub(super) use lost::sites as lost_sites;
+use native::native_code;
 pub(crate) use pool::Pool;
 pub(super) use pool::pools;
 use remedy::remedy;
@@ -38,6 +40,8 @@ pub(super) struct Keepers<'a> {
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
     /// Why there are none.
     pub(super) unsearched: Option<&'a Unsearched>,
+    /// About the process.
+    pub(super) facts: Vec<&'a Fact>,
     pub(super) stacks: &'a Stacks,
 }
 
@@ -53,7 +57,12 @@ impl Keepers<'_> {
                 continue;
             };
             match self.find(verdict.class, &key) {
-                Some((keeper, buffer)) => {
+                Some((mut keeper, buffer)) => {
+                    if matches!(keeper.how, How::Surplus { .. }) {
+                        let stack = self.stacks.get(key.stack);
+                        let code = native_code(&stack, &self.facts).unzip();
+                        (keeper.line, keeper.package) = (code.0, code.1.flatten());
+                    }
                     let buffer = buffer.filter(|_| leaks(verdict.class));
                     buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
                     advise(verdict, &keeper, &self.stacks.get(key.stack));

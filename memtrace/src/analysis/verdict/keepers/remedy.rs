@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(with(".__traceback__", ""), Advice::DropTraceback);
         assert_eq!(with("", "traceback"), Advice::DropTraceback);
         assert_eq!(with("", "google::protobuf::Arena"), Advice::RenewMessage);
-        let keeper = |how| Keeper { how, line: None };
+        let keeper = |how| Keeper::new(how, None);
         let lost = keeper(How::Nothing { share: 1.0 });
         let of_c = Advice::FreeInTime(Some(Language::C));
         assert_eq!(remedy(&lost, Some(Language::C)), Some(of_c));
