@@ -390,7 +390,8 @@ impl Session {
         self.meta.started_ns = clock::monotonic_ns();
         collector.observe_all(&self.meta)?;
         if plan.holders {
-            collector.search_early(self.meta.started_ns);
+            let may_end_first = plan.duration.is_none() || !plan.command.is_empty();
+            collector.search_early(self.meta.started_ns, may_end_first);
         }
         startup.over();
         ready(collector.untraced());

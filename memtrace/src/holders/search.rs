@@ -379,6 +379,7 @@ fn search_once<T>(
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
     }
+    graph.reach_recorded();
     if (known.is_over)() {
         return Err(Error::Over);
     }

@@ -99,6 +99,11 @@ impl Modules {
         self.containing(address).map(|module| &*module.name)
     }
 
+    /// Names of all files, without folders.
+    pub(in crate::holders) fn file_names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|module| &*module.name)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Module> {
         self.list.iter()
     }
