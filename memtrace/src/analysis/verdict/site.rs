@@ -132,7 +132,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     judged
 }
 
-/// Judges the sites whose blocks one container keeps by their sum, if they differ: its growth has one class.
+/// Judges the sites whose blocks one container keeps by their sum, unless each leaks: its growth has one class.
 fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
     for pool in pools(context, tested_sites(context)) {
         let class = |site: &SiteSeries| {
@@ -140,8 +140,8 @@ fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
             let known = known.find(|of| of.scope == Scope::Site(site.key));
             known.map(|of| of.class)
         };
-        let first = class(pool[0]);
-        if pool.iter().all(|site| class(site) == first) {
+        let leaks = |site: &&SiteSeries| class(site).is_some_and(Class::is_leak);
+        if pool.iter().all(leaks) {
             continue;
         }
         if let Some(found) = together(context, offset, &pool) {
