@@ -9,7 +9,9 @@ use super::{
     device_table::name as device_name,
     evidence::words,
     fit::{cut, shortened},
-    holders::{absent, folded, kept_by, name_of},
+    holders::{
+        FILLED_BY, absent, folded, kept_by, line_label, name_of, sentence as keeper_sentence,
+    },
     job::{few, program, too_short, untraced},
 };
 use crate::{
@@ -30,9 +32,8 @@ const COLUMNS: usize = 100;
 /// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
-/// Labels of the holder, of the line that fills it, of evidence and of advice.
+/// Labels of the holder, of evidence and of advice.
 const KEPT_BY: &str = "kept by";
-const FILLED_BY: &str = "filled by";
 pub(super) const EVIDENCE: &str = "evidence";
 pub(super) const NEXT: &str = "next";
 
@@ -175,7 +176,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(also(line));
             items.extend(line.keeper.into_iter().flat_map(kept));
             items.extend(unknown(verdict.class, line));
-            items.extend(others(&finding.lines[1..]));
+            items.extend(others(line, &finding.lines[1..]));
             items.extend(next(line.next, verdict.tgid));
         }
         None if finding.is_suppressed => {
@@ -241,17 +242,23 @@ fn by(bytes: f64, frame: &Frame) -> Item {
     named(AND, &format!("{} by ", per_second(bytes)), frame)
 }
 
-/// The other lines of a finding.
-fn others(lines: &[Line<'_>]) -> Option<Item> {
+/// The other lines of a finding than its `first`, and the keeper of a single one unless it is the same.
+fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
     match lines {
         [] => None,
         [
-            Line {
+            line @ Line {
                 allocates: Some(frame),
                 bytes,
                 ..
             },
-        ] => Some(by(*bytes, frame)),
+        ] => {
+            let mut item = by(*bytes, frame);
+            if let Some(keeper) = line.keeper.filter(|_| line.keeper != first.keeper) {
+                item.text += &format!("; {}", keeper_sentence(keeper, None));
+            }
+            Some(item)
+        }
         _ => {
             let more = plural(lines.len() as u64, "other line");
             Some(Item::new(AND, format!("{more}, see below")))
@@ -361,7 +368,7 @@ fn kept(of: &Keeper) -> Vec<Item> {
             }
             items.extend(line.map(|line| {
                 let package = of.package.as_ref().map(|of| format!("{}: ", clean(of)));
-                named("in native code", &package.unwrap_or_default(), line)
+                named(line_label(of), &package.unwrap_or_default(), line)
             }));
             items
         }

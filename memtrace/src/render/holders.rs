@@ -29,6 +29,18 @@ const WAYS: usize = 5;
 
 pub(super) const NOTHING: &str = "nothing points to it: lost";
 
+/// Labels of the line of a keeper: it fills the container, or it is the native code that Python called.
+pub(super) const FILLED_BY: &str = "filled by";
+const CALLED: &str = "called";
+
+/// The label of a keeper's line.
+pub(crate) const fn line_label(of: &Keeper) -> &'static str {
+    match of.how {
+        How::Surplus { .. } => CALLED,
+        _ => FILLED_BY,
+    }
+}
+
 /// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
 pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
     let filled = line.map_or(String::new(), |line| format!(", filled by {line}"));

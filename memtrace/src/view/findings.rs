@@ -324,7 +324,8 @@ fn pooled(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
         let mut known = pooled.iter_mut();
         // The memory of the container itself may not have been searched for.
         let is_same = |known: &&mut Line| {
-            known.pool.is_some() && (known.pool == line.pool || known.keeper == line.keeper)
+            let has_keeper = known.keeper.is_some() && known.keeper == line.keeper;
+            known.pool.is_some() && (known.pool == line.pool || has_keeper)
         };
         match known.find(is_same) {
             Some(known) => {

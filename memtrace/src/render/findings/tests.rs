@@ -162,7 +162,7 @@ fn an_observed_path_is_shown_in_short() {
          \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n\
-         \x20 path          module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block\n\
+         \x20 path          module __main__ . service . history [i] → Tensor → c10::TensorImpl → … → block\n\
          \x20 filled by     Service.log  /srv/server.py:38\n\
          \x20 next          see the kept blocks\n"
     );

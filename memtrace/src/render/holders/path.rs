@@ -78,8 +78,7 @@ fn place_of(path: &Path, step: Option<usize>) -> String {
         true => root.kind.name().to_owned(),
         false => clean(&root.name),
     };
-    let is_named = |step: &&Step| step.kind != StepKind::Block && is_attribute(step);
-    let run = others.iter().take_while(is_named).count();
+    let run = others.iter().take_while(|step| is_attribute(step)).count();
     let (run, rest) = others.split_at(run);
     let names: String = run.iter().map(|step| &*step.name).collect();
     let begin = match (root.kind, names.strip_prefix(": ")) {

@@ -247,7 +247,7 @@ fn an_exception_and_a_graph_are_seen_in_a_folded_path() {
         ],
     );
     assert_eq!(
-        folded(&path, 100),
+        folded(&path, 104),
         "module __main__ . service . history [i] → Tensor → … → MeanBackward0 → … → AddmmBackward0 → … → block"
     );
 }

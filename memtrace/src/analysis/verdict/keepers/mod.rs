@@ -16,10 +16,11 @@ use super::{
 };
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
+    event::Layer,
     frames::{language, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Fact, Holders, Stack, Stacks, Unsearched},
+    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
 };
 
 pub(crate) use absent::Absent;
@@ -78,6 +79,31 @@ impl Keepers<'_> {
             }
         }
         merge(sites, &buffers);
+    }
+
+    /// Why the keeper of a site is not known; `None` if the recording does not say.
+    fn absent(&self, key: &SiteKey) -> Option<Absent> {
+        let row = &self.series.row;
+        let is_searched = || self.holders.keys().any(|site| site.process == key.process);
+        match (self.holders.get(key), self.unsearched) {
+            (Some(of), _) if of.ways.is_empty() => of.unknown.map(Absent::Unknown),
+            (Some(_), _) => Some(Absent::Several),
+            (None, Some(why)) => Some(Absent::Unsearched(why.clone())),
+            (None, None) if is_searched() => Some(Absent::OthersFirst),
+            (None, None) => row.ended_ns.map(|_| Absent::Ended),
+        }
+    }
+
+    /// What to do about that.
+    fn without_keeper(&self, key: &SiteKey, why: Option<&Absent>) -> Advice {
+        let can_attach = key.layer != Layer::Vm && self.series.row.origin != Origin::Attached;
+        match why {
+            Some(Absent::Unknown(_)) => Advice::FindUnseenKeeper,
+            Some(Absent::Unsearched(Unsearched::NotRequested)) => Advice::SearchHolders,
+            Some(Absent::Unsearched(Unsearched::CutShort)) => Advice::AwaitSearch,
+            Some(Absent::Ended) | None if can_attach => Advice::Attach,
+            _ => Advice::FindKeeper,
+        }
     }
 
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
