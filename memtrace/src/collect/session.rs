@@ -269,6 +269,8 @@ async fn record_now(
             redact: plan.redact,
         };
         summary.holders = released.look_for_holders(&how, &progress, &session.ending);
+    } else if result.is_ok() {
+        released.look_for_none(ended_ns);
     }
     progress.doing(match &plan.debuginfod {
         Some(config) => format!(
