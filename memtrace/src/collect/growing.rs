@@ -9,7 +9,7 @@ use crate::{
     event::Layer,
     hash::FastMap,
     holders::Wanted,
-    ledger::{Ledger, SiteKey, Survivors},
+    ledger::{Ledger, ProcessId, SiteKey, Survivors},
 };
 
 /// Most sites of a process, and of all processes of a recording.
@@ -83,6 +83,11 @@ pub(super) struct Growing {
 impl Growing {
     pub(super) fn sites(&self) -> usize {
         self.sites.len()
+    }
+
+    /// The process as the recording knows it.
+    pub(super) fn process(&self) -> Option<ProcessId> {
+        Some(self.sites.first()?.site.process)
     }
 
     /// The sites, each with a sample of its blocks.

@@ -269,6 +269,8 @@ async fn record_now(
             redact: plan.redact,
         };
         summary.holders = released.look_for_holders(&how, &progress, &session.ending);
+    } else if result.is_ok() {
+        released.look_for_none(ended_ns);
     }
     progress.doing(match &plan.debuginfod {
         Some(config) => format!(
@@ -388,7 +390,8 @@ impl Session {
         self.meta.started_ns = clock::monotonic_ns();
         collector.observe_all(&self.meta)?;
         if plan.holders {
-            collector.search_early(self.meta.started_ns);
+            let may_end_first = plan.duration.is_none() || !plan.command.is_empty();
+            collector.search_early(self.meta.started_ns, may_end_first);
         }
         startup.over();
         ready(collector.untraced());

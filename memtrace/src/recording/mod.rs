@@ -31,6 +31,7 @@ mod sites;
 mod snapshot;
 mod stacks;
 mod thin;
+mod unsearched;
 mod untraced;
 pub(crate) mod variables;
 mod varint;
@@ -58,6 +59,7 @@ pub(crate) use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };
 pub(crate) use stacks::{Stack, Stacks};
+pub(crate) use unsearched::{Unknown, Unsearched};
 pub(crate) use untraced::Untraced;
 pub use write::Writer;
 
