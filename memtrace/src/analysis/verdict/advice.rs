@@ -194,6 +194,10 @@ pub(super) fn process(
     if !context.quality.heap && !has_sites && !on_device && class == Class::Undetermined {
         next.insert(0, Advice::RecordHeap);
     }
+    let runtime = series
+        .runtime
+        .filter(|_| class == Class::Undetermined && !on_device);
+    next.extend(runtime.map(|heap| Advice::LookInside(heap.tool)));
     if description.longer || next.is_empty() && !description.next.is_empty() {
         next.push(Advice::RecordLonger(longer(context.quality)));
     }
