@@ -65,6 +65,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::LimitCache => {
             "set `maxsize` in the decorator of that function; its `cache_clear()` empties the cache"
         }
+        Advice::CutChain => {
+            "cut the chain: clear the link to the part of it that is no longer needed"
+        }
         Advice::DropReference => "drop that reference when the blocks are no longer needed",
         Advice::DropGraph => {
             "the graph of autograd keeps every tensor that it was made from: keep `x.detach()` or `x.item()` in place of x, or compute it under `torch.no_grad()`"

@@ -242,7 +242,7 @@ fn by(bytes: f64, frame: &Frame) -> Item {
     named(AND, &format!("{} by ", per_second(bytes)), frame)
 }
 
-/// The other lines of a finding than its `first`, and the keeper of a single one unless it is the same.
+/// The other lines of a finding than its `first`, and the keeper of a single one, if that is another and certain.
 fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
     match lines {
         [] => None,
@@ -254,7 +254,9 @@ fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
             },
         ] => {
             let mut item = by(*bytes, frame);
-            if let Some(keeper) = line.keeper.filter(|_| line.keeper != first.keeper) {
+            let is_other = line.keeper != first.keeper;
+            let keeper = line.keeper.filter(|of| is_other && !of.is_likely());
+            if let Some(keeper) = keeper {
                 item.text += &format!("; {}", keeper_sentence(keeper, None));
             }
             Some(item)

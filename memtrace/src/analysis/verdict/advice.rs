@@ -45,6 +45,8 @@ pub(crate) enum Advice {
     LimitList,
     LimitDict,
     LimitCache,
+    /// Objects or blocks that link one another.
+    CutChain,
     /// One object, which is no container.
     DropReference,
     /// A graph of PyTorch's autograd.

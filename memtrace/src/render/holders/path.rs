@@ -22,6 +22,10 @@ const LINE: usize = 160;
 /// Operations in a graph of PyTorch's autograd.
 const AUTOGRAD: &str = "torch::autograd::generated::";
 
+/// The traceback of an exception, and the steps from there to a frame.
+const OF_EXCEPTION: &str = ".__traceback__";
+const TRACEBACK: [&str; 2] = [".tb_next", ".tb_frame"];
+
 /// Types whose attributes say what they are.
 const BY_ATTRIBUTE: [&str; 2] = ["traceback", "frame"];
 
@@ -254,7 +258,17 @@ fn telling(path: &Path, index: usize) -> u8 {
         StepKind::Block if of_type.is_empty() => 0,
         StepKind::Block if of_type.starts_with(AUTOGRAD) => 2,
         StepKind::Block => 1,
-        // The program's own attributes and variables, and what an exception keeps.
+        // An exception is known by its own type, and a frame by its variable.
+        _ if TRACEBACK.contains(&&*step.name) => 2,
+        _ if step.name == OF_EXCEPTION => 3,
+        _ if path
+            .steps
+            .get(index + 1)
+            .is_some_and(|next| next.name == OF_EXCEPTION) =>
+        {
+            4
+        }
+        // The program's own attributes and variables.
         _ if step.name.starts_with('.') || step.name.starts_with(": ") => 4,
         // The elements of the container.
         _ if Some(index) == path.container.map(|container| container + 1) => 3,

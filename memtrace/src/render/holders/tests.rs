@@ -228,6 +228,10 @@ fn an_exception_and_a_graph_are_seen_in_a_folded_path() {
         "module __main__ . service . history [i] → ValueError . __traceback__ . tb_next . tb_frame \
          . f_locals['body'] → tuple → … → block"
     );
+    assert_eq!(
+        folded_to(96),
+        "module __main__ . service . history [i] → ValueError → … . f_locals['body'] → tuple → … → block"
+    );
     let mut path = history(None);
     let graph = |name: &str| {
         step(

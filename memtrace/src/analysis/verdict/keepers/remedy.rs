@@ -38,6 +38,9 @@ fn of_path(path: &Path) -> Advice {
     if has_type("google::protobuf::") || has_type("google._upb.") {
         return Advice::RenewMessage;
     }
+    if path.chain().is_some() {
+        return Advice::CutChain;
+    }
     let container = path.container.map(|container| &path.steps[container]);
     container.map_or(Advice::DropReference, of_step)
 }
@@ -73,6 +76,9 @@ mod tests {
         let of = |path| of_path(&path);
         assert_eq!(of(history(None)), Advice::LimitList);
         assert_eq!(of(tree()), Advice::DropReference);
+        let mut chain = tree();
+        chain.steps[2].type_name = chain.steps[1].type_name.clone();
+        assert_eq!(of(chain), Advice::CutChain);
         let with = |name: &str, of_type: &str| {
             let mut path = history(None);
             path.steps.insert(4, step(StepKind::Object, name, of_type));
