@@ -12,16 +12,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Classes that a program without a fault must never get.
-pub(crate) const ALARMS: [&str; 6] = [
-    "leak",
-    "mapping-leak",
-    "thread-leak",
-    "gpu-leak",
-    "pinned",
-    "retention",
-];
-
 /// The mode argument of a program, also in the names of its files.
 pub(crate) const fn mode(leaks: bool) -> &'static str {
     if leaks { "leak" } else { "ok" }

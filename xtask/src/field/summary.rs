@@ -1,7 +1,7 @@
 //! Judges answers and counts them.
 
 use super::{Run, screen::Screen, table::Case};
-use crate::targets::{ALARMS, share::Share};
+use crate::targets::share::Share;
 use anyhow::{Result, bail};
 use std::{collections::BTreeMap, fmt};
 
@@ -38,9 +38,14 @@ impl Answer {
         (self.rate - self.truth).abs() / self.truth
     }
 
-    /// Whether it calls what is no fault a fault.
+    /// Whether it says that something is wrong.
+    fn is_finding(&self) -> bool {
+        !matches!(self.screen.class.as_str(), "none" | "undetermined")
+    }
+
+    /// Whether it says so of a program without a fault, of which it is not true.
     fn is_alarm(&self) -> bool {
-        !self.class && ALARMS.contains(&self.screen.class.as_str())
+        !self.class && self.is_finding()
     }
 
     fn word(&self, leaks: bool) -> &'static str {
@@ -238,12 +243,12 @@ pub(super) fn print(outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// Of the answers that call something a fault, those about programs that have one.
+/// Of the answers that say that something is wrong, those about programs with a fault.
 fn precision(all: &Row) -> Share {
     let called = all
         .faults
         .iter()
-        .filter(|answer| answer.class || answer.is_alarm())
+        .filter(|answer| answer.is_finding())
         .count();
     let alarms = all
         .controls
