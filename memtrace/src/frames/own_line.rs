@@ -53,7 +53,7 @@ fn is_of_go(file: &str) -> bool {
 }
 
 /// Whether a native frame is of a language's library, or of a package that comes as source.
-pub(super) fn is_of_language(frame: &Frame) -> bool {
+pub(crate) fn is_of_language(frame: &Frame) -> bool {
     let module = frame.module_name().filter(|_| !frame.is_python());
     if module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime))) {
         return true;

@@ -13,7 +13,7 @@ use crate::{
         },
     },
     event::{Device, Layer},
-    frames::{Frame, own_line},
+    frames::{Frame, is_of_language, own_line},
     ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
@@ -271,7 +271,7 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
 /// The lines of the sites that have the class of their process; `of_process`: all verdicts on it and on its sites.
 fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    let sites = of_process.iter().filter(|of| of.class == process.class);
+    let sites = of_process.iter().filter(|of| is_behind(of, process.class));
     let place = place(process);
     for verdict in sites {
         let Scope::Site(key) = verdict.scope else {
@@ -308,6 +308,13 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
     pooled(lines)
 }
 
+/// Whether the site of a verdict is behind growth of this class. Shared memory that the program maps and keeps is a leak of
+/// the site that maps it.
+fn is_behind(of: &Verdict, class: Class) -> bool {
+    let is_mapping = matches!(&of.scope, Scope::Site(key) if key.layer == Layer::Vm);
+    of.class == class || class == Class::Shmem && of.class == Class::Leak && is_mapping
+}
+
 /// The rate of the blocks of two sites together.
 fn parts(a: f64, b: f64) -> f64 {
     match alike(a, b) {
@@ -340,9 +347,14 @@ fn pooled(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
     pooled
 }
 
-/// The fastest first.
+/// The fastest first. The code of a language's library requests memory for the program, whose own lines say more, even if
+/// they grow only half as fast.
 fn sort(lines: &mut [Line]) {
-    lines.sort_by(|a, b| (b.bytes + b.holes).total_cmp(&(a.bytes + a.holes)));
+    let weight = |line: &Line| match line.allocates.is_some_and(|frame| !is_of_language(frame)) {
+        true => 2.0 * (line.bytes + line.holes),
+        false => line.bytes + line.holes,
+    };
+    lines.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
 }
 
 /// Whether two rates are equal within chance.
