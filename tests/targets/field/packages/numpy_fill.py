@@ -13,9 +13,9 @@ def frame(count):
 
 count = 0
 while True:
-    for _ in range(10):
+    for _ in range(40):
         count += 1
         frame(count)
-    if count == 5000:
+    if count == 20000:
         print("serving", flush=True)
     time.sleep(0.02)

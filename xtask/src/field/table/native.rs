@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
     daemon("remembered", "c-list", &["history"]),
     daemon("sessions", "c-table", &["table"]),
     Case {
-        truth: "getenv finds each variable that was ever set",
+        truth: "the source: each request sets another variable; without the fault, always the same",
         ..daemon(
             "environment",
             "c-environment",
@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
         kind: "mapping",
         classes: &["leak", "mapping-leak"],
         keeper: &[],
-        truth: "one more mapping in /proc/PID/maps for each short upload",
+        truth: "address space (VmSize) rises by the size of each short upload; without the fault it is constant",
         ..daemon("short_uploads", "c-uploads", &[])
     },
     Case {

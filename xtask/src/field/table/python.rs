@@ -2,7 +2,8 @@
 
 use super::Case;
 
-const COUNTED: &str = "tracemalloc attributes the growth to the marked line, and the container's length to the requests";
+const COUNTED: &str =
+    "tracemalloc: the growth is at the marked line; the source: nothing removes entries";
 
 /// The arena of a thread that serves a queue is touched for the first time for a minute or more, also untraced.
 const FIRST_TOUCH: &[&str] = &["undetermined"];
@@ -54,7 +55,10 @@ pub(super) const CASES: &[Case] = &[
         truth: "one more mapping in /proc/PID/maps for each request",
         ..service("uploads", "py-uploads", &["waiting"])
     },
-    service("databases", "py-databases", &["sessions"]),
+    Case {
+        truth: "the source: each database stays in the table, and none does without the fault",
+        ..service("databases", "py-databases", &["sessions"])
+    },
     Case {
         kind: "cycle",
         truth: "gc.collect() frees all of it",
@@ -84,6 +88,7 @@ pub(super) const CASES: &[Case] = &[
     parallel("local", "py-local", &["sessions"]),
     Case {
         quiet: FIRST_TOUCH,
+        truth: "resident memory of the workers alone rises; without the fault it is flat",
         ..parallel("processes", "py-processes", &["done"])
     },
     Case {
