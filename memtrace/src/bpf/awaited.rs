@@ -11,9 +11,9 @@ use aya::{
 use super::{
     abi,
     error::TracerError,
+    event::Place,
     link::Link,
     maps::take,
-    event::Place,
     object::{Object, program},
     one_by_one::{attach, loaded},
     removal::detach,

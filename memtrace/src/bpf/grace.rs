@@ -87,7 +87,10 @@ impl Setting {
         if std::mem::take(&mut state.is_changed)
             && let Err(error) = fs::write(&self.path, "0")
         {
-            tracing::warn!("`{}` cannot be set to 0 again: {error}", self.path.display());
+            tracing::warn!(
+                "`{}` cannot be set to 0 again: {error}",
+                self.path.display()
+            );
         }
     }
 
@@ -99,7 +102,9 @@ impl Setting {
 fn has_undisturbed() -> bool {
     let lists = UNDISTURBED.iter().map(Path::new).map(fs::read_to_string);
     // An empty list is an empty line or `(null)`.
-    lists.flatten().any(|list| list.contains(|c: char| c.is_ascii_digit()))
+    lists
+        .flatten()
+        .any(|list| list.contains(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

@@ -38,11 +38,11 @@ pub(crate) use attach::Attached;
 pub(crate) use awaited::AwaitedCalls;
 pub(crate) use error::TracerError;
 pub(crate) use exit::remove_probes;
+pub(crate) use features::{Feature, missing_feature};
 #[cfg(test)]
 pub(crate) use kernel::Losses;
 pub(crate) use kernel::{Abilities, Kernel};
 pub(crate) use link::Link;
-pub(crate) use features::{Feature, missing_feature};
 pub(crate) use object::needs_legacy;
 pub(crate) use options::{Options, RING_BYTES};
 pub(crate) use removal::{Removal, detach};

@@ -77,7 +77,8 @@ mod tests {
             "38 31 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         const MEMORY: &str =
             "41 31 0:38 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
-        const OTHER: &str = "42 31 0:39 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n";
+        const OTHER: &str =
+            "42 31 0:39 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n";
         let found = |mounts: &[&str]| control_groups(Ok(mounts.concat()));
         assert_eq!(found(&[UNIFIED, MEMORY]).detail, "version 1");
         assert_eq!(found(&[UNIFIED, OTHER]).detail, "version 2");

@@ -38,7 +38,10 @@ pub(crate) fn programs(loaded: Result<Loaded, String>) -> Vec<Check> {
     const NAME: &str = "tracing programs";
     match loaded {
         Ok(loaded) => vec![
-            Check::ok(NAME, format!("loaded in {:.1} s", loaded.time.as_secs_f64())),
+            Check::ok(
+                NAME,
+                format!("loaded in {:.1} s", loaded.time.as_secs_f64()),
+            ),
             kernel_parts::probes(loaded.all_at_once, loaded.sessions),
         ],
         Err(reason) => vec![Check::new(NAME, Outcome::Missing, reason)],

@@ -8,11 +8,7 @@ use crate::{
 };
 use anyhow::Context;
 use serde_json::json;
-use std::{
-    io::Write,
-    process::ExitCode,
-    time::Instant,
-};
+use std::{io::Write, process::ExitCode, time::Instant};
 
 /// Check that this host can trace, and print what to fix
 #[derive(Clone, Debug, clap::Args)]

@@ -40,11 +40,13 @@ impl Kernel {
     pub(crate) fn of_image(image: &Path) -> Result<Kernel> {
         let bytes =
             fs::read(image).with_context(|| format!("cannot read `{}`", image.display()))?;
-        let release = release(&bytes)
-            .with_context(|| format!("`{}` is not a bzImage", image.display()))?;
+        let release =
+            release(&bytes).with_context(|| format!("`{}` is not a bzImage", image.display()))?;
         let beside = image.parent().unwrap_or(Path::new("."));
         let known = ["../lib/modules", "../usr/lib/modules", "/lib/modules"];
-        let mut known = known.iter().map(|folder| beside.join(folder).join(&release));
+        let mut known = known
+            .iter()
+            .map(|folder| beside.join(folder).join(&release));
         Ok(Kernel {
             image: image.to_owned(),
             modules: known
