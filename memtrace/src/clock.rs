@@ -15,3 +15,8 @@ pub(crate) fn now_ns(clock: libc::clockid_t) -> u64 {
 pub(crate) fn monotonic_ns() -> u64 {
     now_ns(libc::CLOCK_MONOTONIC)
 }
+
+/// Time since 1970, ns.
+pub(crate) fn unix_ns() -> u64 {
+    now_ns(libc::CLOCK_REALTIME)
+}

@@ -43,6 +43,10 @@ impl Way {
 struct Step {
     kind: String,
     name: String,
+    #[serde(rename = "type")]
+    type_name: Option<String>,
+    length: Option<u64>,
+    limit: Option<u64>,
 }
 
 impl Answer {
@@ -77,6 +81,14 @@ const WITHOUT_EXPRESSION: [&str; 13] = [
 fn is_in_use(sought: &Sought) -> bool {
     let mut steps = sought.ways.iter().flat_map(|way| &way.path);
     steps.any(|step| step.name.contains("value in use"))
+}
+
+/// Whether the path goes through a container of this type and length.
+fn has(way: &Way, of_type: &str, length: u64, limit: Option<u64>) -> bool {
+    way.path.iter().any(|step| {
+        step.type_name.as_deref() == Some(of_type)
+            && (step.length, step.limit) == (Some(length), limit)
+    })
 }
 
 /// Every object is found, and if the answer is an expression, the interpreter confirms it.
@@ -132,6 +144,10 @@ fn expect_right_answers(command: &mut Command) {
         match *name {
             "InContext" if !path.contains("<ContextVar 'in_context'>") => wrong.push(path.clone()),
             "InStaticOfC" if !path.contains("held") => wrong.push(path.clone()),
+            "InLruCache" if !has(way, "lru_cache", 1, None) => wrong.push(path.clone()),
+            "InBoundedDeque" if !has(way, "collections.deque", 1, Some(150)) => {
+                wrong.push(path.clone());
+            }
             _ => {}
         }
         let Some(expression) = &way.expression else {
@@ -171,11 +187,15 @@ fn paths_in_other_versions_of_python_lead_to_the_object() {
 /// An interpreter, by the answers about objects that no root reaches: how many are right, by kind.
 fn expect_reasons(interpreter: &Path) {
     let mut command = Command::new(interpreter);
-    let target = Running::start(
-        command
-            .arg("-B")
-            .arg(targets::source("python/unreached.py")),
-    );
+    command
+        .arg("-B")
+        .arg(targets::source("python/unreached.py"));
+    expect_right_reasons(&mut command);
+}
+
+/// As above, for a command that runs `unreached.py`.
+fn expect_right_reasons(command: &mut Command) {
+    let target = Running::start(command);
     let output = target.await_stdout("made ");
     let made: Vec<(&str, &str)> = output
         .split(' ')
@@ -204,10 +224,7 @@ fn expect_reasons(interpreter: &Path) {
         }
     }
     for (name, (right, all)) in &right {
-        assert!(
-            2 * right > *all,
-            "{name}: {right} of {all}: {interpreter:?}"
-        );
+        assert!(2 * right > *all, "{name}: {right} of {all}: {command:?}");
     }
 }
 
@@ -219,6 +236,11 @@ fn objects_without_a_root_are_explained() {
         if let Some(interpreter) = targets::installed_python(minor) {
             expect_reasons(&interpreter);
         }
+    }
+    // One with PyTorch has tensors, too.
+    let others = env::var_os("MEMTRACE_PYTHONS").unwrap_or_default();
+    for interpreter in env::split_paths(&others) {
+        expect_reasons(&interpreter);
     }
 }
 
@@ -239,12 +261,16 @@ fn in_other_roots() {
         };
         let script = copy(&targets::source("python/holders.py"), "holders.py");
         let library = copy(&targets::library("python/static.c"), "static.so");
+        let unreached = copy(&targets::source("python/unreached.py"), "unreached.py");
         let interpreters = (9..=14).map(|minor| format!("usr/bin/python3.{minor}"));
         let mut seen = 0;
         for python in interpreters.filter(|python| root.join(python).exists()) {
             let mut command = Command::new("chroot");
             command.arg(&root).arg(Path::new("/").join(&python));
             expect_right_answers(command.arg("-B").args([&script, &library]));
+            let mut command = Command::new("chroot");
+            command.arg(&root).arg(Path::new("/").join(&python));
+            expect_right_reasons(command.arg("-B").arg(&unreached));
             seen += 1;
         }
         assert!(seen > 0, "no interpreter in {}", root.display());

@@ -10,6 +10,7 @@ mod dist;
 mod docs;
 mod ebpf;
 mod exports;
+mod field;
 mod fuzz;
 mod html;
 mod imports;
@@ -21,6 +22,7 @@ mod setup;
 mod soak;
 mod sources;
 mod stress;
+mod targets;
 mod test;
 mod torch;
 mod undisturbed;
@@ -95,6 +97,8 @@ enum Task {
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
     Verdicts(verdicts::Options),
+    /// Record programs as users write them, judge the first screens, and compare rates (slow; as root)
+    Field(field::Options),
     /// Use the pages of `memtrace html` in a browser (slow; as root, unless recordings are given)
     TestHtml(html::Options),
     /// Read exports with `go tool pprof` and the protocols of Perfetto and OpenTelemetry (as root)
@@ -136,6 +140,7 @@ fn main() -> ExitCode {
         Task::Vm { kernels, kernel } => vm::run(&kernels, kernel.as_deref()),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
+        Task::Field(options) => field::run_all(&options),
         Task::TestHtml(options) => html::run(&options),
         Task::TestExports(options) => exports::run(&options),
         Task::TestPythons(options) => pythons::run(&options),

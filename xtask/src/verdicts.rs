@@ -2,24 +2,22 @@
 //! with many seeds and counts how often the verdict is right.
 
 mod pairs;
-mod running;
 mod scenarios;
 mod snapshots;
 
-use crate::command::{self, build_memtrace, output, root, run, target_dir};
+use crate::{
+    command::{self, build_memtrace, output, root, run, target_dir},
+    targets::{building::python, check, each, running::Running},
+};
 use anyhow::{Context, Result, bail};
-use running::Running;
 use scenarios::{SCENARIOS, Scenario};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    process::Command,
+    sync::Mutex,
 };
 
 /// Precision and recall that each class should reach.
@@ -214,24 +212,6 @@ fn run_scenarios(options: &Options, memtrace: &Path, folder: &Path) -> Result<()
     summary(&outcomes)
 }
 
-/// Does something with each item, several at a time. The first error ends one job, and is returned.
-fn each<T: Sync>(items: &[T], jobs: usize, action: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let work = || -> Result<()> {
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            action(item)?;
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let jobs: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
-        jobs.into_iter().try_for_each(|job| match job.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
-    })
-}
-
 fn programs(folder: &Path) -> Result<Programs> {
     let sources = root().join("tests/targets/growth");
     let flags = [
@@ -260,12 +240,6 @@ fn programs(folder: &Path) -> Result<Programs> {
         python: python()?,
         script: sources.join("growth.py"),
     })
-}
-
-/// The interpreter itself, not a version manager's wrapper.
-fn python() -> Result<String> {
-    let print = ["-c", "import sys; print(sys.executable)"];
-    output(Command::new("python3").args(print)).context("apt-get install python3")
 }
 
 /// Records a run.
@@ -319,16 +293,6 @@ fn record(
             check(record.arg("--").args(program))
         }
     }
-}
-
-/// Runs memtrace quietly.
-fn check(record: &mut Command) -> Result<()> {
-    record.stderr(Stdio::null());
-    let status = record.status().context("cannot start memtrace")?;
-    if !status.success() {
-        bail!("`{}` failed: {status}", command::shown(record));
-    }
-    Ok(())
 }
 
 fn diagnosis(memtrace: &Path, recording: &Path) -> Result<Diagnosis> {

@@ -33,6 +33,7 @@ use crate::{
         caching::{self, CachingAllocator},
         containers,
         mappings::{self, Use},
+        runtime_heaps::{self, RuntimeHeap},
     },
     hash::FastMap,
     ledger::{Holes, ProcessId, SiteKey},
@@ -58,6 +59,8 @@ pub(crate) struct ProcessSeries {
     pub is_child: bool,
     /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
+    /// The runtime of a language with a heap of its own, according to its files.
+    pub(crate) runtime: Option<&'static RuntimeHeap>,
     /// Whether malloc was recorded.
     pub has_heap: bool,
     /// Seconds since the start of the recording, in about equal steps.
@@ -265,8 +268,10 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         }
         processes[*index].consider(number, site, stack);
     })?;
+    let runtimes = runtimes(&facts);
     for building in &mut processes {
         let id = building.series.row.id;
+        building.series.runtime = runtimes.get(&id).copied();
         let provider = providers.get(&id).copied();
         building.series.is_python |= pythons.contains_key(&id);
         building.series.descriptors = descriptors.get(&id).map(|most| (*most).to_owned());
@@ -301,6 +306,18 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         courses.processes.push(finished);
     }
     Ok(courses)
+}
+
+/// The runtimes of processes, by the files that they have loaded.
+fn runtimes(facts: &[Fact]) -> HashMap<ProcessId, &'static RuntimeHeap> {
+    let found = facts.iter().filter_map(|fact| {
+        let process = fact.process?;
+        let is_file = fact.field == "exe.path"
+            || fact.field.starts_with("lib.") && fact.field.ends_with(".path");
+        let file = fact.value.rsplit('/').next().filter(|_| is_file)?;
+        Some((process, runtime_heaps::in_file(file, |_| false)?))
+    });
+    found.collect()
 }
 
 /// The value of a field for each process that has it.
@@ -371,6 +388,7 @@ impl<'a> Building<'a> {
                 row: row.clone(),
                 is_child: false,
                 is_python: false,
+                runtime: None,
                 has_heap: true,
                 times,
                 figures: HashMap::new(),

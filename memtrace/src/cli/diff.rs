@@ -13,11 +13,13 @@ use clap::{Args, ValueEnum};
 
 use super::{flamegraph::check_name, hints, output::write_file};
 use crate::{
-    diff::{self, Comparison, Options, POINTS, Per, Run},
+    analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
+    diff::{self, Comparison, Memory, Options, POINTS, Per, Run},
     progress::{Progress, say},
     recording::{At, Recording},
     render::diff::{self as rendered, View},
     units,
+    view::{Filter, findings::findings},
 };
 
 /// Compare recordings and machines: what grows faster than in the baseline, and what else differs.
@@ -197,7 +199,17 @@ fn read(path: &Path, prefixes: &[String]) -> anyhow::Result<Run> {
     let facts = recording.facts()?.into_iter();
     let facts = facts.map(|fact| (fact.field, fact.value)).collect();
     let name = path.display().to_string();
-    Ok(Run::new(name, &snapshot, &series, facts, prefixes))
+    let memory = memory(&recording)?;
+    Ok(Run::new(name, &snapshot, &series, memory, facts, prefixes))
+}
+
+fn memory(recording: &Recording) -> anyhow::Result<Memory> {
+    let machine = SystemSeries::read(recording)?;
+    let found = verdict::diagnose(recording, &machine, &Suppressions::default())?;
+    let resident = recording.resident()?.pop().map_or(0, |(_, bytes)| bytes);
+    let first = findings(&found, &Filter::default()).into_iter().next();
+    let verdict = first.map(|finding| (finding.verdict.class, finding.verdict.grade));
+    Ok(Memory::new(resident, &found.accounts, verdict))
 }
 
 fn draw(path: &Path, force: bool, comparison: &Comparison) -> anyhow::Result<()> {

@@ -114,9 +114,26 @@ impl Collector {
         self.forget(tgid);
     }
 
-    /// Seeds the ledger with earlier mappings. To be called when events are being recorded but none
-    /// was handled yet: a mapping known to both is then ours.
-    pub(super) fn seed(&mut self, tgid: u32) {
+    /// The record of an attached process begins, now that all its probes are set. To be called when events are being
+    /// recorded but none was handled yet.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn observe(&mut self, tgid: u32, now_ns: u64) -> Result<(), CollectError> {
+        self.seed(tgid);
+        let Some(process) = self.processes.get_mut(tgid) else {
+            return Ok(());
+        };
+        process.row.started_ns = now_ns;
+        if let Ok(identity) = memory::identity(tgid) {
+            process.row.rss_at_start = Some(identity.rss_bytes);
+        }
+        let row = process.row.clone();
+        Ok(self.send(Message::Process(row))?)
+    }
+
+    /// Seeds the ledger with earlier mappings: a mapping known to both is then ours.
+    fn seed(&mut self, tgid: u32) {
         // Again: new mappings are reported from now on, but those made since the first look were
         // not.
         if let Err(error) = self.inspect(tgid) {

@@ -1,6 +1,7 @@
 //! Searches for holders before the end of the recording, because the process may not live that long: when memory is
-//! about to run out ([`super::pressure`]), when that of a device has run out, and on request (SIGUSR1). They run in a
-//! separate thread on a copy of the ledger, so that events are handled meanwhile.
+//! about to run out ([`super::pressure`]), when that of a device has run out, now and then if the program may end before
+//! the recording, and on request (SIGUSR1). They run in a separate thread on a copy of the ledger, so that events are
+//! handled meanwhile.
 
 use std::{
     collections::HashMap,
@@ -39,10 +40,18 @@ pub(super) const FAILURES: u32 = 3;
 /// A process is stopped for at most this long after such a failure, which may be about to end it.
 const LONGEST_HALT: Duration = Duration::from_secs(8);
 
+/// The first of the searches that come now and then, after the start of the recording. Each later one comes after twice
+/// the time: the longer a recording, the rarer they are.
+const FIRST: Duration = Duration::from_secs(20);
+
 /// See the module.
 pub(super) struct Early {
     /// The start of the recording, CLOCK_MONOTONIC ns.
     pub(super) started_ns: u64,
+    /// When the next search comes without a cause, since the start; `None`: never.
+    regular: Option<Duration>,
+    /// The result of the last of these, for people.
+    pub(super) last_regular: Vec<String>,
     pub(super) looked_ns: u64,
     /// By the place of the control group; of the machine by none.
     pub(super) courses: HashMap<Option<PathBuf>, Course>,
@@ -55,7 +64,8 @@ pub(super) struct Early {
 
 /// A search in progress.
 pub(super) struct Search {
-    pub(super) cause: String,
+    /// `None`: it comes now and then.
+    pub(super) cause: Option<String>,
     pub(super) seen: Duration,
     pub(super) sites: usize,
     /// Sites with known holders.
@@ -85,15 +95,28 @@ pub(super) struct Task {
 }
 
 impl Early {
-    pub(super) fn new(started_ns: u64) -> Self {
+    /// `is_regular`: also searches now and then.
+    pub(super) fn new(started_ns: u64, is_regular: bool) -> Self {
         Self {
             started_ns,
+            regular: is_regular.then_some(FIRST),
+            last_regular: Vec::new(),
             looked_ns: 0,
             courses: HashMap::new(),
             failures: HashMap::new(),
             search: None,
             lines: Vec::new(),
         }
+    }
+
+    /// Whether it is time for a search that needs no other cause.
+    pub(super) fn is_regular_due(&mut self, now_ns: u64) -> bool {
+        let elapsed = Duration::from_nanos(now_ns.saturating_sub(self.started_ns));
+        let is_due = self.regular.is_some_and(|next| elapsed >= next);
+        if is_due {
+            self.regular = Some(2 * elapsed);
+        }
+        is_due
     }
 
     /// The first limit that is about to be reached.
@@ -168,9 +191,13 @@ impl Search {
                 stood.as_secs_f64()
             )
         });
+        let of = match self.cause {
+            Some(cause) => format!("the largest sites {cause},"),
+            None => "growing sites".to_owned(),
+        };
         let line = format!(
-            "searched for the holders of the largest sites {}, at {at:.1} s, found them for {} of {}{stood}",
-            self.cause, self.known, self.sites
+            "searched for the holders of {of} at {at:.1} s, found them for {} of {}{stood}",
+            self.known, self.sites
         );
         [vec![line], self.notes].concat()
     }
@@ -209,5 +236,23 @@ pub(super) fn run(
         if sender.send((task.tgid, found)).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_without_a_cause_comes_after_twice_the_time() {
+        let due = |may_end_first| -> Vec<u64> {
+            let mut early = Early::new(1_000_000_000, may_end_first);
+            let seconds = 1..200_u64;
+            seconds
+                .filter(|second| early.is_regular_due((1 + second) * 1_000_000_000))
+                .collect()
+        };
+        assert_eq!(due(true), [20, 40, 80, 160]);
+        assert!(due(false).is_empty());
     }
 }

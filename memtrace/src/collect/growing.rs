@@ -9,7 +9,7 @@ use crate::{
     event::Layer,
     hash::FastMap,
     holders::Wanted,
-    ledger::{Ledger, SiteKey, Survivors},
+    ledger::{Ledger, ProcessId, SiteKey, Survivors},
 };
 
 /// Most sites of a process, and of all processes of a recording.
@@ -25,6 +25,9 @@ const LEAST_BLOCKS: u64 = 100;
 
 /// The same for the free space around its blocks, bytes: blocks that are few and small can keep it from being given back.
 const LEAST_HOLES: u64 = 256 << 10;
+
+/// A site that has at most this many blocks may be the memory of a container, whose size grows and not the number.
+const FEW_BLOCKS: u64 = 4;
 
 /// If a process is traced for less than this, everything may be its start-up.
 const LEAST_SECONDS: f64 = 2.0;
@@ -56,6 +59,11 @@ impl Window {
         }
     }
 
+    /// All of the time in which the process is traced.
+    fn all(&self) -> Range<u64> {
+        self.born.start - self.least_age..self.born.end + self.least_age
+    }
+
     fn seconds(&self) -> f64 {
         self.born.end.saturating_sub(self.born.start) as f64 / 1e9
     }
@@ -77,10 +85,24 @@ impl Growing {
         self.sites.len()
     }
 
+    /// The process as the recording knows it.
+    pub(super) fn process(&self) -> Option<ProcessId> {
+        Some(self.sites.first()?.site.process)
+    }
+
     /// The sites, each with a sample of its blocks.
     pub(super) fn wanted(&self, ledger: &Ledger) -> Vec<Wanted> {
         let keys: Vec<_> = self.sites.iter().map(|of| of.site).collect();
-        let samples = ledger.sample(self.running.tgid, &self.window.born, &keys);
+        let sample = |born: &Range<u64>| ledger.sample(self.running.tgid, born, &keys);
+        let mut samples = sample(&self.window.born);
+        if samples.iter().any(Vec::is_empty) {
+            let of_any_age = sample(&self.window.all());
+            for (sample, of_any_age) in samples.iter_mut().zip(of_any_age) {
+                if sample.is_empty() {
+                    *sample = of_any_age;
+                }
+            }
+        }
         let wanted = keys.into_iter().zip(samples);
         wanted
             .map(|(site, addresses)| Wanted { site, addresses })
@@ -148,6 +170,13 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         };
         is_wanted && is_large(of, hole(of))
     });
+    if which == Which::Growing {
+        let chosen: BTreeSet<SiteKey> = growing.iter().map(|of| of.site).collect();
+        let others = ledger.survivors(tgid, &window.all(), 0).into_iter();
+        growing.extend(others.filter(|of| {
+            !chosen.contains(&of.site) && swells(of, window) && is_large(of, hole(of))
+        }));
+    }
     let mut by_blocks = growing.clone();
     let mut by_holes = growing.clone();
     growing.sort_by_key(|of| Reverse(of.bytes));
@@ -190,13 +219,16 @@ fn blocks(of: &Survivors) -> u64 {
 }
 
 /// Whether blocks came and stayed throughout the window. A cache that was full early does not grow,
-/// nor does a site that frees most of its blocks when they are old enough. Python takes arenas seldom.
+/// nor does a site that frees most of its blocks when they are old enough.
 fn grows(of: &Survivors) -> bool {
-    let throughout = match of.site.layer {
-        Layer::Python => blocks(of) > 0,
-        _ => of.blocks.iter().all(|half| *half > 0),
-    };
-    throughout && of.freed <= blocks(of)
+    of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
+}
+
+/// Whether a site grows whose blocks are no measure of that: Python takes arenas seldom, and a container replaces its
+/// memory by a larger block.
+fn swells(of: &Survivors, window: &Window) -> bool {
+    of.site.layer == Layer::Python
+        || blocks(of) <= FEW_BLOCKS && of.most_ns.is_some_and(|most| most >= window.born.start)
 }
 
 fn is_large(of: &Survivors, hole: u64) -> bool {
@@ -225,6 +257,7 @@ mod tests {
             bytes,
             blocks,
             freed,
+            most_ns: None,
         }
     }
 
@@ -233,10 +266,7 @@ mod tests {
         let is_growth = |of: &Survivors| is_large(of, 0) && grows(of);
         assert!(is_growth(&survivors(1, 1 << 20, [1, 1], 0)));
         assert!(is_growth(&survivors(1, 1600, [50, 50], 100)));
-        let mut arena = survivors(1, 1 << 20, [1, 0], 0);
-        assert!(!is_growth(&arena));
-        arena.site.layer = Layer::Python;
-        assert!(is_growth(&arena));
+        assert!(!is_growth(&survivors(1, 1 << 20, [1, 0], 0)));
         // Too little, only early, replaced, and an allocator's own.
         assert!(!is_growth(&survivors(1, 1600, [50, 49], 0)));
         assert!(is_large(&survivors(1, 1600, [50, 49], 0), 1 << 20));
@@ -310,6 +340,67 @@ mod tests {
         // The largest, one of the others as frequent, and the one with holes.
         assert_eq!(stacks[0], 20);
         assert!(stacks[..3].contains(&50), "{stacks:?}");
+    }
+
+    /// A block that a larger one replaces every 5 s, until `ends_ns`.
+    fn container(ends_ns: u64) -> Ledger {
+        let mut ledger = Ledger::new(4096);
+        ledger.start_process(7);
+        let mut apply = |time_ns, action| {
+            ledger.apply(&Event {
+                time_ns,
+                tgid: 7,
+                tid: 7,
+                action,
+            });
+        };
+        for step in 0..ends_ns / 5_000_000_000 {
+            let time_ns = step * 5_000_000_000;
+            let layer = Layer::Heap;
+            let addr = step << 32;
+            if step > 0 {
+                let addr = addr - (1 << 32);
+                apply(
+                    time_ns,
+                    Action::Free {
+                        layer,
+                        addr,
+                        repeated: false,
+                    },
+                );
+            }
+            let (size, stack) = ((step + 8) << 12, StackId(1));
+            let action = Action::Alloc {
+                layer,
+                addr,
+                size,
+                stack,
+            };
+            apply(time_ns, action);
+        }
+        ledger
+    }
+
+    #[test]
+    fn a_block_that_larger_ones_replace_grows() {
+        let running = Running {
+            tgid: 7,
+            since_ns: 0,
+        };
+        let wanted = |ledger: &Ledger| {
+            let chosen = chosen(Which::Growing, ledger, &[running], 100_000_000_000);
+            let wanted = chosen.iter().flat_map(|of| of.wanted(ledger));
+            wanted.map(|of| of.addresses).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            wanted(&container(100_000_000_000)),
+            [[(19 << 32, 27 << 12)]]
+        );
+        let early = wanted(&container(15_000_000_000));
+        assert!(
+            early.is_empty(),
+            "it has its size since the start: {early:?}"
+        );
     }
 
     #[test]

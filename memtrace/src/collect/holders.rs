@@ -12,7 +12,7 @@ use super::{
 use crate::{
     holders::{self, Known, Reading},
     progress::Progress,
-    recording::{Found, Way},
+    recording::{Found, Unsearched, Way},
 };
 
 /// Shown while a search takes long.
@@ -118,7 +118,8 @@ impl Released {
             let running = of.running;
             looked.is_cut_short = is_over();
             if looked.is_cut_short {
-                break;
+                self.leave_out(&of, Unsearched::CutShort);
+                continue;
             }
             match self.look(&of, how, &is_over) {
                 Ok(found) => {
@@ -128,9 +129,10 @@ impl Released {
                         break;
                     }
                 }
-                Err(holders::Error::Over) => {}
+                Err(holders::Error::Over) => self.leave_out(&of, Unsearched::CutShort),
                 Err(error) => {
                     let tgid = running.tgid;
+                    self.leave_out(&of, Unsearched::Failed(error.to_string()));
                     looked.notes.push(format!(
                         "cannot search for the holders of growing blocks of process {tgid}: {error}"
                     ));
@@ -157,6 +159,20 @@ impl Released {
         };
         let wanted = of.wanted(&self.ledger);
         holders::of_sites(tgid, &wanted, known, Reading::Running)
+    }
+
+    /// Records that a search was not requested.
+    pub(super) fn look_for_none(&mut self, now_ns: u64) {
+        for of in growing::chosen(Which::Growing, &self.ledger, &self.running, now_ns) {
+            self.leave_out(&of, Unsearched::NotRequested);
+        }
+    }
+
+    /// Records why a process is not searched. If that fails, completing the recording reports why.
+    fn leave_out(&mut self, of: &Growing, why: Unsearched) {
+        if let Some(process) = of.process() {
+            let _ = self.sink.send(Message::Unsearched(process, why));
+        }
     }
 
     fn record(&mut self, found: Found) -> Result<(), Stopped> {

@@ -10,8 +10,9 @@ use super::{
     tables,
 };
 use crate::{
+    clock,
     process::{self, job, maps, memory, target::Target},
-    recording::{Origin, Untraced},
+    recording::{Meta, Origin, Untraced},
 };
 
 /// Limit on scans before recording starts; a shell may keep starting children. Those missed here
@@ -59,7 +60,7 @@ impl Collector {
         for &tgid in &missing {
             // Others may wait for the collector meanwhile, so it does not wait for tables.
             self.join(tgid, now_ns, Duration::ZERO, &mut |_| {})?;
-            self.seed(tgid);
+            self.observe(tgid, clock::monotonic_ns())?;
         }
         Ok(!missing.is_empty())
     }
@@ -80,12 +81,17 @@ impl Collector {
         &self.processes.untraced
     }
 
-    /// Seeds the ledger with the earlier mappings of every attached process.
-    pub(super) fn seed_all(&mut self) {
+    /// The recording begins, with every attached process.
+    ///
+    /// # Errors
+    /// The store has failed.
+    pub(super) fn observe_all(&mut self, meta: &Meta) -> Result<(), CollectError> {
+        self.send(Message::Begins(Box::new(meta.clone())))?;
         let attached = |process: &Process| process.row.origin == Origin::Attached;
         for tgid in self.processes.which(attached) {
-            self.seed(tgid);
+            self.observe(tgid, meta.started_ns)?;
         }
+        Ok(())
     }
 
     /// Living descendants that nothing is known of yet.

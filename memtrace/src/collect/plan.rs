@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     path::PathBuf,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use super::{schedule::Spacing, start_after::StartAfter};
@@ -105,11 +105,7 @@ pub(super) fn meta(plan: &Plan, redactor: &Redactor) -> Meta {
         host: redactor.name(&read("/proc/sys/kernel/hostname")),
         kernel: read("/proc/sys/kernel/osrelease"),
         command: redactor.arguments(&plan.invocation),
-        started_unix_ns: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-            }),
+        started_unix_ns: clock::unix_ns(),
         started_ns: clock::monotonic_ns(),
         interval_ns: u64::try_from(plan.spacing.first().as_nanos()).unwrap_or(u64::MAX),
         interval_is_auto: plan.spacing == Spacing::Auto,

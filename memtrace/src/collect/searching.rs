@@ -19,9 +19,10 @@ use std::{
 };
 
 impl Collector {
-    /// From now on, searches begin when memory is about to run out. The recording began at `started_ns`.
-    pub(super) fn search_early(&mut self, started_ns: u64) {
-        self.early = Some(Early::new(started_ns));
+    /// From now on, searches begin when memory is about to run out. They also come now and then if the program
+    /// `may_end_first`, before the recording, which began at `started_ns`.
+    pub(super) fn search_early(&mut self, started_ns: u64, may_end_first: bool) {
+        self.early = Some(Early::new(started_ns, may_end_first));
     }
 
     /// Collects the results of searches, and begins one if it is time. To be called often.
@@ -52,7 +53,9 @@ impl Collector {
             let is_meant = |process: &Process| {
                 of.place.is_none() || process.cgroup.is_some_and(|it| of.groups.contains(&it))
             };
-            self.begin_search(cause, now_ns, None, is_meant);
+            self.begin_search(Some(cause), now_ns, None, is_meant);
+        } else if early.is_regular_due(now_ns) {
+            self.begin_search(None, now_ns, None, |_| true);
         }
         Ok(())
     }
@@ -68,7 +71,7 @@ impl Collector {
             return;
         }
         let known = early.lines.len();
-        self.begin_search("on request".to_owned(), now_ns, None, |_| true);
+        self.begin_search(Some("on request".to_owned()), now_ns, None, |_| true);
         if let Some(early) = &mut self.early {
             match &mut early.search {
                 Some(search) => search.is_awaited = true,
@@ -90,7 +93,9 @@ impl Collector {
             *searches += 1;
             let cause = "when a device was out of memory".to_owned();
             let halted = self.halt(tgid).then(|| (tgid, Instant::now()));
-            self.begin_search(cause, now_ns, halted, |process| process.row.tgid == tgid);
+            self.begin_search(Some(cause), now_ns, halted, |process| {
+                process.row.tgid == tgid
+            });
             let is_searched = |early: &Early| early.search.is_some();
             if halted.is_some() && !self.early.as_ref().is_some_and(is_searched) {
                 self.go_on(tgid);
@@ -98,9 +103,10 @@ impl Collector {
         }
     }
 
+    /// Without a `cause`, the growing sites are searched for, otherwise the largest.
     fn begin_search(
         &mut self,
-        cause: String,
+        cause: Option<String>,
         now_ns: u64,
         halted: Option<(u32, Instant)>,
         is_meant: impl Fn(&Process) -> bool,
@@ -109,7 +115,11 @@ impl Collector {
         let mut notes = Vec::new();
         let mut tasks = Vec::new();
         let mut sites = 0;
-        for of in growing::chosen(Which::Largest, &self.accounts.ledger, &running, now_ns) {
+        let which = match cause {
+            Some(_) => Which::Largest,
+            None => Which::Growing,
+        };
+        for of in growing::chosen(which, &self.accounts.ledger, &running, now_ns) {
             let tgid = of.running.tgid;
             match self.accounts.ledger.copy_heap(tgid, MOST_BLOCKS) {
                 Some(heap) => {
@@ -186,6 +196,7 @@ impl Collector {
         if let Some(early) = &mut self.early {
             match is_done {
                 true if search.is_awaited => announce(search.lines()),
+                true if search.cause.is_none() => early.last_regular = search.lines(),
                 true => early.lines.extend(search.lines()),
                 false => early.search = Some(search),
             }
@@ -206,6 +217,6 @@ impl Collector {
         // If the store has stopped, its result has the reason.
         let _ = self.hear_search();
         let early = self.early.take();
-        early.map_or_else(Vec::new, |early| early.lines)
+        early.map_or_else(Vec::new, |early| [early.lines, early.last_regular].concat())
     }
 }

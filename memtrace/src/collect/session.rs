@@ -45,7 +45,7 @@ use crate::{
         terminal,
     },
     progress::{Manner, Progress},
-    recording::{self, Origin, Untraced, Writer},
+    recording::{self, Meta, Origin, Untraced, Writer},
 };
 
 /// The ring buffer is polled this often if nothing wakes the collector.
@@ -213,12 +213,9 @@ async fn record_now(
         least_rest: plan.spacing.least_rest(),
     })
     .map_err(system("start a thread"))?;
-    if plan.holders {
-        collector.search_early(meta.started_ns);
-    }
     let ending = Ending::watch(output.clone(), launched.is_some());
     let ending = ending.map_err(system("watch for signals"))?;
-    let mut session = Session::new(ring, plan.capture.as_deref(), ending)?;
+    let mut session = Session::new(ring, plan.capture.as_deref(), ending, meta)?;
 
     let result = session
         .run(
@@ -272,6 +269,8 @@ async fn record_now(
             redact: plan.redact,
         };
         summary.holders = released.look_for_holders(&how, &progress, &session.ending);
+    } else if result.is_ok() {
+        released.look_for_none(ended_ns);
     }
     progress.doing(match &plan.debuginfod {
         Some(config) => format!(
@@ -319,10 +318,16 @@ struct Session {
     /// SIGUSR1: search for holders now.
     searches: Signal,
     ending: Ending,
+    meta: Meta,
 }
 
 impl Session {
-    fn new(ring: Ring, capture: Option<&Path>, ending: Ending) -> Result<Self, SessionError> {
+    fn new(
+        ring: Ring,
+        capture: Option<&Path>,
+        ending: Ending,
+        meta: Meta,
+    ) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
         let capture = capture.map(Capture::create).transpose();
         Ok(Self {
@@ -331,6 +336,7 @@ impl Session {
             signals: Signals::watch()?,
             searches: signal(SignalKind::user_defined1()).map_err(system("watch SIGUSR1"))?,
             ending,
+            meta,
         })
     }
 
@@ -379,7 +385,14 @@ impl Session {
             .kernel()
             .set_recording(true)
             .map_err(CollectError::from)?;
-        collector.seed_all();
+        // Setting the probes may take long, and shows nothing of a program.
+        self.meta.started_unix_ns = clock::unix_ns();
+        self.meta.started_ns = clock::monotonic_ns();
+        collector.observe_all(&self.meta)?;
+        if plan.holders {
+            let may_end_first = plan.duration.is_none() || !plan.command.is_empty();
+            collector.search_early(self.meta.started_ns, may_end_first);
+        }
         startup.over();
         ready(collector.untraced());
         let mut child = None;

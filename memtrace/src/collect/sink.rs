@@ -12,11 +12,13 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Holders, Interval, ProcessRow, Untraced},
+    recording::{self, Holders, Interval, Meta, ProcessRow, Unsearched, Untraced},
 };
 
 /// Messages from the collector, in order: the names of a location come before it.
 pub(super) enum Message {
+    /// The time of its start is known now.
+    Begins(Box<Meta>),
     Module {
         index: ModuleIndex,
         path: String,
@@ -44,6 +46,8 @@ pub(super) enum Message {
     Interval(Box<Interval>),
     /// Holders of the blocks of a site of an earlier interval.
     Holders(Holders),
+    /// A process that grows and was not searched for them.
+    Unsearched(ProcessId, Unsearched),
 }
 
 /// The receiver is gone; [`Sink::finish`] has the reason.

@@ -137,6 +137,7 @@ fn run(
             }
         };
         match message {
+            Message::Begins(meta) => writer.begins(&meta)?,
             Message::Module {
                 index,
                 path,
@@ -175,6 +176,7 @@ fn run(
             Message::ForgetFacts(process) => writer.forget_facts(process)?,
             Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Holders(holders) => writer.holders(&holders)?,
+            Message::Unsearched(process, why) => writer.unsearched(process, &why)?,
             Message::Interval(mut interval) => {
                 let begin = cpu_time_ns();
                 interval.losses.retain(|(reason, _)| *reason != LOSS);

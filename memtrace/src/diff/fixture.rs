@@ -17,6 +17,7 @@ pub(crate) fn run(name: &str, sites: Vec<Site>) -> Run {
         name: name.into(),
         seconds: (1..=POINTS).map(|second| second as f64).collect(),
         sites,
+        memory: Memory::default(),
         facts: Vec::new(),
         losses: Vec::new(),
     }
@@ -31,7 +32,7 @@ pub(crate) fn growing(frames: Vec<Frame>, bytes_per_second: u64) -> Site {
     let points: Vec<_> = (1..=POINTS as u64).map(point).enumerate().collect();
     Site {
         layer: Layer::Heap,
-        by_allocator: false,
+        is_space: false,
         stack: Arc::new(Stack::new(
             frames.into_iter().map(Arc::new),
             &Wrappers::default(),

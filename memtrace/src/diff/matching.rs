@@ -76,7 +76,7 @@ fn by_key<'a>(
             if path.is_empty() && !last {
                 continue;
             }
-            let key = (site.layer, site.by_allocator, path);
+            let key = (site.layer, site.is_space, path);
             groups.entry(key).or_default()[side].push(*index);
         }
     }

@@ -16,6 +16,7 @@ mod keys;
 mod known;
 mod level;
 mod matching;
+mod memory;
 mod module_name;
 mod options;
 mod pooled;
@@ -37,6 +38,7 @@ pub(crate) use fingerprint::isa;
 pub(crate) use growth::Growth;
 pub(crate) use known::{Absence, Gap, is_of_session, is_unread};
 pub(crate) use level::Level;
+pub(crate) use memory::Memory;
 pub(crate) use options::{Options, Per};
 pub(crate) use run::{POINTS, Run, Site};
 pub(crate) use site_difference::SiteDifference;
@@ -58,6 +60,8 @@ pub(crate) struct Comparison {
     /// Names of the recordings.
     pub baselines: Vec<String>,
     pub new: String,
+    /// Of the baselines, the one with the most; and of the new recording.
+    pub(crate) memory: [Memory; 2],
     /// Sorted by relation to growth, the closest first.
     pub fingerprint: Vec<Difference>,
     /// Facts that may differ unnoticed.
@@ -65,11 +69,10 @@ pub(crate) struct Comparison {
     /// Sites that differ, the largest growth first, the largest decrease last; then sites that only
     /// one side has and that do not grow.
     pub sites: Vec<SiteDifference>,
-    /// The same for mappings made by allocators. The blocks in them are counted in `sites`: if only
-    /// these grow, allocators keep freed memory.
+    /// The same for address space. An allocator's blocks are counted in `sites`: if only its mappings grow, it keeps
+    /// freed memory.
     pub mappings: Vec<SiteDifference>,
-    /// By level, then unmatched. Mappings by allocators are left out, because the blocks in them
-    /// are already counted.
+    /// By level, then unmatched. Address space is left out, because the blocks in it are already counted.
     pub matched: [Matched; Level::ALL.len()],
     pub unmatched: Matched,
     /// Those that only a baseline has, and those that only the new recording has.
@@ -150,7 +153,7 @@ pub(crate) fn compare(
     let mut matched = [Matched::default(); Level::ALL.len()];
     let mut unmatched = Matched::default();
     let (mut only, mut unmatched_empty) = ([0; 2], 0);
-    for site in all.iter().filter(|site| !site.by_allocator) {
+    for site in all.iter().filter(|site| !site.is_space) {
         let row = match site.level {
             Some(level) => &mut matched[level as usize],
             None => {
@@ -174,12 +177,17 @@ pub(crate) fn compare(
             .then(bytes.1.cmp(&bytes.0))
             .then_with(|| a.place().cmp(b.place()))
     });
-    let (mappings, sites) = sites.into_iter().partition(|site| site.by_allocator);
+    let (mappings, sites) = sites.into_iter().partition(|site| site.is_space);
     let sites: Vec<SiteDifference> = sites;
     let runs = || baselines.iter().chain([&new]);
     let facts = runs().map(|side| facts::values(&side.run.facts));
     let facts: Vec<_> = facts.collect();
+    let most = baselines.iter().max_by_key(|side| side.run.memory.resident);
     Ok(Comparison {
+        memory: [
+            most.map_or_else(Memory::default, |side| side.run.memory.clone()),
+            new.run.memory.clone(),
+        ],
         per: options.per.clone(),
         baselines: baselines.iter().map(|side| side.run.name.clone()).collect(),
         new: new.run.name.clone(),

@@ -7,11 +7,15 @@ use std::{
 };
 
 use super::{
-    Error, Growth, Options, Per, Run, SiteDifference, Stack, Workload,
+    Error, Growth, Level, Options, Per, Run, Site, SiteDifference, Stack, Workload,
     keys::names,
     matching::{self, Group},
 };
-use crate::analysis::statistics::{MIN_POINTS, median};
+use crate::{
+    analysis::statistics::{MIN_POINTS, median},
+    event::Layer,
+    frames::{names::source_line, own_line},
+};
 
 /// Sites that are worth a thread.
 const MIN_SHARE: usize = 100;
@@ -101,11 +105,13 @@ impl<'a> Measured<'a> {
         growth.times(size as f64)
     }
 
+    fn sites(&self, sites: &[usize]) -> impl Iterator<Item = &'a Site> {
+        let run = self.run;
+        sites.iter().map(|site| &run.sites[*site])
+    }
+
     fn bytes(&self, sites: &[usize]) -> u64 {
-        sites
-            .iter()
-            .map(|site| self.run.sites[*site].live_bytes)
-            .sum()
+        self.sites(sites).map(|site| site.live_bytes).sum()
     }
 
     /// Allocations per unit, after the start.
@@ -124,7 +130,27 @@ struct Pool {
     /// By baseline.
     baselines: BTreeMap<usize, Vec<usize>>,
     new: Vec<usize>,
-    level: Option<super::Level>,
+    level: Option<Level>,
+}
+
+impl Pool {
+    /// The first site of the new recording, or of a baseline.
+    fn first<'a>(&self, baselines: &[Measured<'a>], new: &Measured<'a>) -> Option<&'a Site> {
+        let of_new = new.sites(&self.new).next();
+        of_new.or_else(|| {
+            let (index, sites) = self.baselines.iter().next()?;
+            baselines[*index].sites(sites).next()
+        })
+    }
+
+    fn add(&mut self, other: Pool) {
+        for (baseline, sites) in other.baselines {
+            self.baselines.entry(baseline).or_default().extend(sites);
+        }
+        self.new.extend(other.new);
+        // The least sure of several.
+        self.level = self.level.max(other.level);
+    }
 }
 
 /// Every site of every recording, in exactly one difference.
@@ -166,7 +192,64 @@ fn pools(baselines: &[Measured], new: &Measured, options: &Options) -> Vec<Pool>
     pools.retain(|pool| !pool.new.is_empty() || !pool.baselines.is_empty());
     let (mut pools, gone): (Vec<_>, Vec<_>) = pools.into_iter().partition(|p| !p.new.is_empty());
     pools.extend(joined_by_name(gone, baselines, options.templates));
-    pools
+    joined_by_line(pools, baselines, new)
+}
+
+/// Pools of one line of the program are merged: its callers, templates and JIT-compiled versions are many. A pool that
+/// one side lacks joins the pool that has its line there, if there is one such.
+fn joined_by_line(mut pools: Vec<Pool>, baselines: &[Measured], new: &Measured) -> Vec<Pool> {
+    let is_whole = |pool: &Pool| !pool.new.is_empty() && !pool.baselines.is_empty();
+    pools.sort_by_key(|pool| !is_whole(pool));
+    let mut joined: Vec<Pool> = Vec::new();
+    let mut known: HashMap<[Option<Place>; 2], usize> = HashMap::new();
+    // Of pools that have both sides, by the place on one of them; `None`: several have it.
+    let mut of_side: [HashMap<Place, Option<usize>>; 2] = Default::default();
+    for pool in pools {
+        let old = pool.baselines.iter();
+        let old = old.flat_map(|(index, sites)| baselines[*index].sites(sites));
+        let places = [place(old), place(new.sites(&pool.new))];
+        let next = joined.len();
+        let at = match (is_whole(&pool), &places) {
+            (true, [Some(_), Some(_)]) => *known.entry(places.clone()).or_insert(next),
+            (true, _) | (false, [None, None]) => next,
+            (false, [old, new]) => {
+                let sides = [old, new].into_iter().zip(&of_side);
+                let mut sides = sides.filter_map(|(place, known)| *known.get(place.as_ref()?)?);
+                let whole = sides.next();
+                whole.unwrap_or_else(|| *known.entry(places.clone()).or_insert(next))
+            }
+        };
+        let is_first = at == next && is_whole(&pool);
+        for (place, known) in places.into_iter().zip(&mut of_side) {
+            if let Some(place) = place.filter(|_| is_first) {
+                let several = known.entry(place).and_modify(|at| *at = None);
+                several.or_insert(Some(next));
+            }
+        }
+        match joined.get_mut(at) {
+            Some(whole) => whole.add(pool),
+            None => joined.push(pool),
+        }
+    }
+    joined
+}
+
+/// The line of the program that sites are about, in a layer, and the module that it calls.
+type Place = (Layer, bool, String, Option<String>);
+
+/// The place of all these sites; `None` if they have several, or one has none.
+fn place<'a>(sites: impl Iterator<Item = &'a Site>) -> Option<Place> {
+    let of_one = |site: &Site| {
+        let shown = site.stack.shown();
+        let line = own_line(&shown).filter(|frame| frame.line.is_some())?;
+        let called = shown.first().and_then(|frame| frame.module_name());
+        let called = called.map(str::to_owned);
+        Some((site.layer, site.is_space, source_line(line)?, called))
+    };
+    let mut places = sites.map(of_one);
+    let first = places.next()??;
+    let is_first = |place: Option<Place>| place.as_ref() == Some(&first);
+    places.all(is_first).then_some(first)
 }
 
 /// Pools that only baselines have: sites of several that look the same are merged.
@@ -178,7 +261,7 @@ fn joined_by_name(gone: Vec<Pool>, baselines: &[Measured], templates: bool) -> V
     for pool in gone {
         let key = pool.baselines.iter().find_map(|(index, sites)| {
             let site = &baselines[*index].run.sites[*sites.first()?];
-            Some((site.layer, site.by_allocator, names(&site.stack, templates)))
+            Some((site.layer, site.is_space, names(&site.stack, templates)))
         });
         let whole = joined.entry(key).or_default();
         for (index, sites) in pool.baselines {
@@ -200,13 +283,7 @@ fn join(pools: &mut Vec<Pool>, places: &mut BTreeMap<usize, usize>, baseline: us
     known.sort_unstable();
     known.dedup();
     for place in &known {
-        let part = std::mem::take(&mut pools[*place]);
-        for (baseline, sites) in part.baselines {
-            pool.baselines.entry(baseline).or_default().extend(sites);
-        }
-        pool.new.extend(part.new);
-        // The least sure of several.
-        pool.level = pool.level.max(part.level);
+        pool.add(std::mem::take(&mut pools[*place]));
     }
     if !old.is_empty() {
         pool.baselines.entry(baseline).or_default().extend(old);
@@ -234,14 +311,10 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
         stack(side, sites)
     });
     let new_stack = (!pool.new.is_empty()).then(|| stack(new, &pool.new));
-    let first_new = pool.new.first().map(|site| &new.run.sites[*site]);
-    let first = first_new.or_else(|| {
-        let (index, sites) = pool.baselines.iter().next()?;
-        Some(&baselines[*index].run.sites[*sites.first()?])
-    });
+    let first = pool.first(baselines, new);
     SiteDifference {
-        layer: first.map_or(crate::event::Layer::Heap, |site| site.layer),
-        by_allocator: first.is_some_and(|site| site.by_allocator),
+        layer: first.map_or(Layer::Heap, |site| site.layer),
+        is_space: first.is_some_and(|site| site.is_space),
         level: pool.level,
         baseline: old_growth,
         new: new_growth,
@@ -257,8 +330,7 @@ fn difference(pool: &Pool, baselines: &[Measured], new: &Measured) -> SiteDiffer
 
 /// The stack of the site that holds most, for all.
 fn stack(side: &Measured, sites: &[usize]) -> Arc<Stack> {
-    let sites = sites.iter().map(|site| &side.run.sites[*site]);
-    let most = sites.max_by_key(|site| {
+    let most = side.sites(sites).max_by_key(|site| {
         let last = site.points.last().map_or(0, |(_, point)| point.live_bytes);
         (last, site.live_bytes)
     });

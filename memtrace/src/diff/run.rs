@@ -5,12 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use super::{Per, Stack};
+use super::{Memory, Per, Stack};
 use crate::{
     analysis::statistics::warm_up,
     event::{Layer, StackId},
     frames::{
         Frame, Wrappers,
+        mappings::{self, Use},
         names::{self, source_line},
         own_line,
     },
@@ -33,6 +34,7 @@ pub(crate) struct Run {
     /// Ends of the intervals that count, seconds since the start.
     pub seconds: Vec<f64>,
     pub sites: Vec<Site>,
+    pub(crate) memory: Memory,
     /// The known facts of the machine and the processes: field and value.
     pub facts: Vec<(String, String)>,
     /// Names of the reasons by which totals are only bounds.
@@ -43,8 +45,9 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub layer: Layer,
-    /// A mapping made by an allocator: the blocks in it are counted in another layer.
-    pub by_allocator: bool,
+    /// Address space only: an allocator's, whose blocks are counted in another layer, or a reserve that is touched
+    /// little by little (stacks, heaps of runtimes).
+    pub is_space: bool,
     /// Sites share stacks.
     pub stack: Arc<Stack>,
     /// Live bytes at the moment that reports show: at the end, or at the peak of a process that
@@ -62,6 +65,7 @@ impl Run {
         name: String,
         snapshot: &Snapshot,
         series: &SiteSeries,
+        memory: Memory,
         mut facts: Vec<(String, String)>,
         prefixes: &[String],
     ) -> Run {
@@ -104,10 +108,12 @@ impl Run {
                     ));
                 }
             }
+            let stack = snapshot.stacks.get(site.key.stack);
+            let made_for = || mappings::of(site.key.by_allocator, stack.frames());
             Site {
                 layer: site.key.layer,
-                by_allocator: site.key.by_allocator,
-                stack: stacks.of(site.key.stack, snapshot.stacks.get(site.key.stack).frames()),
+                is_space: site.key.layer == Layer::Vm && made_for() != Use::Program,
+                stack: stacks.of(site.key.stack, stack.frames()),
                 live_bytes: site.totals.live_bytes,
                 points,
             }
@@ -126,6 +132,7 @@ impl Run {
             name,
             seconds: times.iter().map(seconds).collect(),
             sites: sites.collect(),
+            memory,
             facts,
             losses: lost.map(|(reason, _)| reason.name()).collect(),
         }
@@ -145,15 +152,15 @@ impl Run {
         busiest(&self.sites)
     }
 
-    /// Allocations so far at the `wanted` sites, without mappings by allocators.
+    /// Allocations so far at the `wanted` sites, without address space.
     pub(super) fn allocations(&self, wanted: impl Fn(&Site) -> bool) -> Vec<f64> {
-        let sites = self.sites.iter().filter(|site| !site.by_allocator);
+        let sites = self.sites.iter().filter(|site| !site.is_space);
         self.sums(sites.filter(|site| wanted(site)), |point| point.alloc_count)
     }
 
     /// The number of points at the beginning that belong to the start of the program.
     pub(super) fn start(&self) -> usize {
-        let own = (0..self.sites.len()).filter(|index| !self.sites[*index].by_allocator);
+        let own = (0..self.sites.len()).filter(|index| !self.sites[*index].is_space);
         warm_up(&self.live(own))
     }
 
@@ -284,7 +291,7 @@ fn is_at(site: &Site, place: &str) -> bool {
 /// Functions that allocate most often, for a message.
 fn busiest(sites: &[Site]) -> Vec<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for site in sites.iter().filter(|site| !site.by_allocator) {
+    for site in sites.iter().filter(|site| !site.is_space) {
         let Some(frame) = places(&site.stack.shown()).pop() else {
             continue;
         };

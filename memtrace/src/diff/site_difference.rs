@@ -9,7 +9,7 @@ use crate::{event::Layer, frames::Frame};
 #[derive(Clone, Debug)]
 pub(crate) struct SiteDifference {
     pub layer: Layer,
-    pub by_allocator: bool,
+    pub is_space: bool,
     /// `None`: on one side only.
     pub level: Option<Level>,
     /// Bytes per unit.

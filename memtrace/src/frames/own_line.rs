@@ -53,7 +53,7 @@ fn is_of_go(file: &str) -> bool {
 }
 
 /// Whether a native frame is of a language's library, or of a package that comes as source.
-pub(super) fn is_of_language(frame: &Frame) -> bool {
+pub(crate) fn is_of_language(frame: &Frame) -> bool {
     let module = frame.module_name().filter(|_| !frame.is_python());
     if module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime))) {
         return true;
@@ -77,6 +77,22 @@ pub(crate) fn own_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
     innermost_of_program(python)
         .or_else(|| native.find(|frame| !is_of_language(frame)))
         .or(frames.first().copied())
+}
+
+/// The function of an extension that the innermost Python frame of a stack (leaf first) called.
+pub(crate) fn extension<'a>(frames: impl Iterator<Item = &'a Frame>) -> Option<&'a Frame> {
+    let mut native: Vec<&Frame> = Vec::new();
+    for frame in frames {
+        if frame.is_python() {
+            return native.pop();
+        }
+        let module = frame.module_name().unwrap_or_default();
+        let is_interpreter = module.starts_with("libpython") || module.starts_with("python");
+        if !is_interpreter && !is_of_language(frame) && !frame.inlined {
+            native.push(frame);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -105,6 +121,26 @@ mod tests {
         assert_eq!(line(&[&push, &keep, &main]), is("keep(int)"));
         assert_eq!(line(&[&push]), is("std::vector<int>::push_back(int&&)"));
         assert_eq!(line(&[]), None);
+    }
+
+    #[test]
+    fn an_extension_is_what_python_called() {
+        let [list, helper, leak, eval] = [
+            ("PyList_New", "/usr/lib/libpython3.12.so.1.0"),
+            ("helper", "/srv/leaky.so"),
+            ("leak_list", "/srv/leaky.so"),
+            ("_PyEval_EvalFrameDefault", "/usr/bin/python3.12"),
+        ]
+        .map(|(name, module)| native(name, module));
+        let own = python("load", "/srv/server.py", 3);
+        let of = |frames: &[&Frame]| {
+            let found = extension(frames.iter().copied());
+            found.and_then(|frame| frame.function.clone())
+        };
+        let all = [&list, &helper, &leak, &eval, &own];
+        assert_eq!(of(&all).as_deref(), Some("leak_list"));
+        assert_eq!(of(&[&list, &eval, &own, &leak]), None);
+        assert_eq!(of(&[&helper, &leak]), None);
     }
 
     #[test]

@@ -8,67 +8,109 @@ use super::Frame;
 pub(crate) struct RuntimeHeap {
     /// The runtime, for people.
     pub(crate) name: &'static str,
-    /// Beginnings of the names of files that contain it.
+    /// The names of files that contain it, up to a version or a variant.
     files: &'static [&'static str],
     /// Beginnings of the names of its functions, in any file.
     functions: &'static [&'static str],
+    /// A section of every file that contains it.
+    section: Option<&'static str>,
     /// Its collector may wait long: growth alone does not show that objects are kept.
     pub(crate) is_lazy: bool,
     /// The tool that looks inside.
     pub(crate) tool: &'static str,
 }
 
+const HEAP: RuntimeHeap = RuntimeHeap {
+    name: "",
+    files: &[],
+    functions: &[],
+    section: None,
+    is_lazy: false,
+    tool: "",
+};
+
 const HEAPS: &[RuntimeHeap] = &[
     RuntimeHeap {
         name: "Node.js (V8)",
-        files: &["node", "libnode.", "libv8"],
+        files: &["node", "libnode", "libv8"],
         functions: &["v8::"],
         is_lazy: true,
         tool: "compare two heap snapshots: start it with `node --heapsnapshot-signal=SIGUSR2`, then `kill -USR2 PID`",
+        ..HEAP
     },
     RuntimeHeap {
         name: "Java",
-        files: &["libjvm."],
-        functions: &[],
+        files: &["libjvm"],
         is_lazy: true,
         tool: "compare two of `jcmd PID GC.class_histogram`, or record with `jcmd PID JFR.start`",
+        ..HEAP
     },
     RuntimeHeap {
         name: ".NET",
-        files: &["libcoreclr.", "libclrgc."],
-        functions: &[],
+        files: &["libcoreclr", "libclrgc"],
         is_lazy: true,
         tool: "compare two of `dotnet-gcdump collect -p PID`",
+        ..HEAP
     },
     RuntimeHeap {
         name: "Go",
-        files: &[],
         functions: &["runtime."],
-        is_lazy: false,
+        section: Some(".go.buildinfo"),
         tool: "compare two heap profiles of net/http/pprof with `go tool pprof -base OLD NEW`",
+        ..HEAP
     },
     RuntimeHeap {
         name: "PHP (Zend)",
-        files: &["php", "libphp"],
+        files: &["php", "php-fpm", "php-cgi", "libphp"],
         functions: &["zend_mm_"],
-        is_lazy: false,
         tool: "run it with USE_ZEND_ALLOC=0: PHP then uses malloc, and each block is seen",
+        ..HEAP
     },
     RuntimeHeap {
         name: "Ruby",
         files: &["ruby", "libruby"],
-        functions: &[],
-        is_lazy: false,
         tool: "compare two of ObjectSpace.dump_all, after ObjectSpace.trace_object_allocations_start",
+        ..HEAP
+    },
+    RuntimeHeap {
+        name: "Perl",
+        files: &["perl", "libperl"],
+        tool: "compare two counts of objects by Devel::Gladiator, and look for cycles with Devel::Cycle",
+        ..HEAP
+    },
+    RuntimeHeap {
+        name: "PyPy",
+        files: &["pypy", "pypy3", "libpypy"],
+        is_lazy: true,
+        tool: "compare two of `gc.dump_rpy_heap()`",
+        ..HEAP
     },
     RuntimeHeap {
         name: "Erlang",
-        files: &["beam."],
-        functions: &[],
-        is_lazy: false,
+        files: &["beam"],
         tool: "compare two of `recon_alloc:memory(usage)` and `erlang:memory()`",
+        ..HEAP
     },
 ];
+
+impl RuntimeHeap {
+    /// `php8.2`, `libruby-3.1.so.3.1` and `beam.smp`, but not `nodejs-helper` or `rubyfmt`.
+    fn is_in(&self, file: &str) -> bool {
+        self.files.iter().any(|name| {
+            let rest = file.strip_prefix(name);
+            rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphabetic()))
+        })
+    }
+}
+
+/// The runtime that a file of this name (without folder) contains. `has_section`: whether it has a section of a name.
+pub(crate) fn in_file(
+    file: &str,
+    has_section: impl Fn(&str) -> bool,
+) -> Option<&'static RuntimeHeap> {
+    let mut all = HEAPS.iter();
+    all.find(|of| of.is_in(file) || of.section.is_some_and(&has_section))
+}
 
 /// Files through which all map memory.
 const C_LIBRARIES: &[&str] = &["libc.so", "libc-2", "ld-musl", "libc.musl"];
@@ -82,10 +124,9 @@ pub(crate) fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'st
     let asks = frames.into_iter().find(|frame| !is_libc(frame))?;
     let file = asks.module_name().unwrap_or_default();
     let function = asks.function.as_deref().unwrap_or_default();
-    HEAPS.iter().find(|of| {
-        of.files.iter().any(|begin| file.starts_with(begin))
-            || of.functions.iter().any(|begin| function.starts_with(begin))
-    })
+    HEAPS
+        .iter()
+        .find(|of| of.is_in(file) || of.functions.iter().any(|begin| function.starts_with(begin)))
 }
 
 #[cfg(test)]
@@ -112,6 +153,15 @@ mod tests {
         ] {
             assert_eq!(name(frame), Some(expected));
         }
+        for file in ["nodejs-helper", "rubyfmt", "libperlite.so", "perlbal"] {
+            assert_eq!(name(stripped(file)), None, "{file}");
+        }
+        assert_eq!(
+            in_file("libpypy3.10-c.so", |_| false).map(|of| of.name),
+            Some("PyPy")
+        );
+        let of_section = in_file("server", |name| name == ".go.buildinfo");
+        assert_eq!(of_section.map(|of| of.name), Some("Go"));
         // An extension's own mapping, and a program's.
         assert_eq!(name(native("extend", "/usr/lib/php/ext.so")), None);
         assert_eq!(name(native("main", "/srv/server")), None);

@@ -17,7 +17,7 @@ use super::{
     reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
 };
-use crate::hash::FastMap;
+use crate::{frames::caching, hash::FastMap};
 use std::{collections::BTreeMap, ops::Range};
 
 /// An object or a block. Blocks come first, by number; objects follow in the order in which they are found.
@@ -79,6 +79,10 @@ pub(super) struct Graph<'a> {
     states: Vec<NodeId>,
     /// Blocks of devices.
     of_devices: FastMap<NodeId, ()>,
+    /// Those that may only be in the records of a caching allocator: holder and cost.
+    recorded: FastMap<NodeId, (u32, u32)>,
+    /// Whether there is such an allocator.
+    has_records: bool,
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// Objects that came after the memory around them was read: they are read as they are now.
     young: FastMap<NodeId, ()>,
@@ -110,6 +114,8 @@ impl<'a> Graph<'a> {
             roots: Vec::new(),
             states: Vec::new(),
             of_devices: FastMap::default(),
+            recorded: FastMap::default(),
+            has_records: false,
             queue: BTreeMap::new(),
             young: FastMap::default(),
             doubts,
@@ -142,6 +148,17 @@ impl<'a> Graph<'a> {
     pub(super) fn set_devices(&mut self, of_devices: impl Iterator<Item = u64>) {
         let blocks = of_devices.filter_map(|start| self.blocks.containing(start));
         self.of_devices = blocks.map(|block| (block as NodeId, ())).collect();
+        let mut modules = self.native.modules.file_names();
+        self.has_records = modules.any(|name| caching::layer_of_caller(name).is_some());
+    }
+
+    /// Reaches the blocks of devices that nothing but a caching allocator's records may hold. To be called last.
+    pub(super) fn reach_recorded(&mut self) {
+        for (node, (holder, cost)) in std::mem::take(&mut self.recorded) {
+            if self.holders[node as usize] == NOBODY {
+                self.reach(node, holder, cost);
+            }
+        }
     }
 
     /// Reaches whatever can be reached from the roots, until `is_over`.
@@ -244,9 +261,7 @@ impl<'a> Graph<'a> {
 
     /// Whether `cost` is less than the known cost of `node`; if so, `holder` becomes its holder.
     fn reach(&mut self, node: NodeId, holder: u32, cost: u32) -> bool {
-        if let Some(met) = self.met.as_mut().filter(|_| holder & ROOT == 0) {
-            met.add(node);
-        }
+        self.meet(node, holder);
         let known = &mut self.costs[node as usize];
         let is_better = cost < *known;
         if is_better {
@@ -256,11 +271,29 @@ impl<'a> Graph<'a> {
         is_better
     }
 
+    /// Keeps a reference, if references are wanted.
+    fn meet(&mut self, node: NodeId, holder: u32) {
+        if let Some(met) = self.met.as_mut().filter(|_| holder & ROOT == 0) {
+            met.add(node);
+        }
+    }
+
     /// As [`Graph::reach`], and follows it later. A reference to device memory may be the allocator's own record of it:
-    /// the holder to show is the one of the data's owner.
+    /// the holder to show is the one of the data's owner, which need not be reached from a root.
     fn offer(&mut self, node: NodeId, holder: u32, cost: u32) {
         if self.of_devices.contains_key(&node) {
-            self.reach(node, holder, cost.saturating_add(cost::OF_DEVICE));
+            let cost = cost.saturating_add(cost::OF_DEVICE);
+            if !self.has_records {
+                self.reach(node, holder, cost);
+                return;
+            }
+            self.meet(node, holder);
+            let known = self.recorded.entry(node).or_insert((holder, cost));
+            *known = if cost < known.1 {
+                (holder, cost)
+            } else {
+                *known
+            };
         } else if self.reach(node, holder, cost) {
             match self.leaf(node) {
                 Some(object) => drop(self.reach_own_block(node, object, cost)),

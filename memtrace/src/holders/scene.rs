@@ -3,7 +3,7 @@
 use super::{
     doubts::Doubts,
     error::Error,
-    graph::{BEFORE_OBJECT, Graph, NodeId},
+    graph::{BEFORE_OBJECT, Graph, NodeId, RootWord, Unreached},
     lost::{Lost, LostBlocks},
     memory::{Cached, Live},
     native::{self, Block, Native},
@@ -18,7 +18,7 @@ use crate::{
     hash::FastMap,
     ledger::{Extent, SiteKey},
     process::maps::Mapping,
-    recording::{Path, Step, Way, WayKind},
+    recording::{Path, Step, Unknown, Way, WayKind},
 };
 use std::{
     cell::RefCell,
@@ -44,6 +44,16 @@ const LONG: u64 = 8;
 
 /// Containers that are named because they grow.
 const GROWING: usize = 5;
+
+/// What a search found out about a group of addresses.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    pub(super) sampled: u32,
+    /// The most frequent first.
+    pub(super) ways: Vec<Way>,
+    /// Why those of some are not known.
+    pub(super) unknown: Option<Unknown>,
+}
 
 /// The search, once everything that is reachable is known.
 pub(super) struct Scene<'a> {
@@ -162,7 +172,7 @@ impl Scene<'_> {
     }
 
     /// The holders of each group of addresses.
-    pub(super) fn look(&mut self, groups: &[&[u64]]) -> Result<Vec<(u32, Vec<Way>)>, Error> {
+    pub(super) fn look(&mut self, groups: &[&[u64]]) -> Result<Vec<Looked>, Error> {
         let memory = self.cached.now();
         let targets: Vec<(usize, NodeId)> = groups
             .iter()
@@ -214,7 +224,10 @@ impl Scene<'_> {
         let is_poor = rest.len() as f64 > MOST_UNPROVEN * all as f64;
         if is_poor && !self.is_last {
             self.lacks_paths = true;
-            let unknown = groups.iter().map(|group| (group.len() as u32, Vec::new()));
+            let unknown = groups.iter().map(|group| Looked {
+                sampled: group.len() as u32,
+                ..Looked::default()
+            });
             return Ok(unknown.collect());
         }
         let (lengths, growth) = self.lengths(&found);
@@ -229,9 +242,37 @@ impl Scene<'_> {
             });
             ways.extend(self.lost_ways(addresses));
             ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
-            (addresses.len() as u32, ways)
+            let unproven = rest.iter().filter(|(of, _)| *of == group);
+            let unproven: Vec<NodeId> = unproven.map(|(_, node)| *node).collect();
+            Looked {
+                sampled: addresses.len() as u32,
+                unknown: self.unknown(addresses, &ways, &unproven),
+                ways,
+            }
         });
         Ok(samples.collect())
+    }
+
+    /// Why some of these addresses are held in no way that is known; to the `unproven` nodes a path leads.
+    fn unknown(&self, addresses: &[u64], ways: &[Way], unproven: &[NodeId]) -> Option<Unknown> {
+        let known: usize = ways.iter().map(|way| way.blocks as usize).sum();
+        let is_unclear = |node: &&NodeId| {
+            let root = self.graph.path(**node).map(|(root, _)| root);
+            matches!(root, Some(RootWord::Unreached(Unreached::Unclear)))
+        };
+        let unclear = unproven.iter().filter(is_unclear).count();
+        let changing = unproven.len() - unclear;
+        let gone = addresses.len().saturating_sub(known + unproven.len());
+        let reasons = [
+            (gone, Unknown::Gone),
+            (unclear, Unknown::Unclear),
+            (changing, Unknown::Changing),
+        ];
+        let most = reasons.into_iter().max_by_key(|(blocks, _)| *blocks);
+        match addresses {
+            [] => Some(Unknown::NoObject),
+            _ => most.filter(|(blocks, _)| *blocks > 0).map(|(_, why)| why),
+        }
     }
 
     /// Sources of the names of steps.

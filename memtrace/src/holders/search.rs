@@ -9,7 +9,7 @@ use super::{
     pools,
     python::Python,
     retainers,
-    scene::Scene,
+    scene::{Looked, Scene},
     subject::{Reading, Subject},
 };
 use crate::{
@@ -113,8 +113,13 @@ pub(crate) fn of_sites(
         let samples = scene.look(&groups)?;
         let mut holders = Vec::new();
         let is_path = |way: &Way| matches!(way.held, WayKind::Path(_));
-        let had_path = samples.iter().any(|(_, ways)| ways.iter().any(is_path));
-        for (wanted, (sampled, mut ways)) in sites.iter().zip(samples) {
+        let had_path = samples.iter().any(|of| of.ways.iter().any(is_path));
+        for (wanted, looked) in sites.iter().zip(samples) {
+            let Looked {
+                sampled,
+                mut ways,
+                unknown,
+            } = looked;
             if subject.lacks_registers() {
                 ways.retain(|way| needs_no_stop(&way.held));
             }
@@ -123,6 +128,7 @@ pub(crate) fn of_sites(
                 sampled,
                 seen: None,
                 ways,
+                unknown,
             });
         }
         scene.lacks_paths |= had_path && holders.iter().all(|of| of.ways.is_empty());
@@ -211,10 +217,11 @@ pub(crate) fn of_sought(
         }
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
         let looked = groups.iter().zip(scene.look(&groups)?);
-        for (sample, (addresses, (sampled, ways))) in samples.iter_mut().zip(looked) {
-            sample.sampled = sampled;
+        for (sample, (addresses, looked)) in samples.iter_mut().zip(looked) {
+            sample.sampled = looked.sampled;
             sample.addresses = addresses.to_vec();
-            sample.ways = ways;
+            sample.ways = looked.ways;
+            sample.unknown = looked.unknown;
         }
         let retainers = sought.is_empty().then(|| scene.retainers()).flatten();
         Ok(Answer { samples, retainers })
@@ -372,6 +379,7 @@ fn search_once<T>(
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
     }
+    graph.reach_recorded();
     if (known.is_over)() {
         return Err(Error::Over);
     }

@@ -9,7 +9,7 @@ use super::{
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
     native::{self, Block, Native, RootKind},
-    python::{Length, Python, Root, Shown},
+    python::{self, Length, Python, Root, Shown},
     reference::Label,
     witness::{self, Origin, Witness, WitnessStep},
 };
@@ -136,6 +136,7 @@ impl Naming<'_> {
         let mut named = vec![self.origin(&witness.origin)];
         let labels: Vec<Label> = witness.steps.iter().map(|step| step.link.label).collect();
         let mut rest = &witness.steps[..];
+        let mut is_cached = false;
         if let ([first, after @ ..], Origin::Python(Root::Module(_))) = (rest, &witness.origin) {
             // The root has its name already.
             named[0].node = Some(first.node);
@@ -159,6 +160,16 @@ impl Naming<'_> {
             }
             step.step.length = lengths.get(&node).copied();
             step.step.growth_per_s = growth.get(&node).copied();
+            // The function has no items in Python.
+            step.is_expression &= !std::mem::take(&mut is_cached);
+            if link.label == python::OF_LRU
+                && let Some(cache) = named.last_mut()
+            {
+                cache.be_cache(step);
+                is_cached = true;
+                rest = after;
+                continue;
+            }
             if (index..index + taken).contains(&witness::ENDS) {
                 step.step.repeated += (witness.left_out / taken) as u64;
             }
@@ -284,6 +295,7 @@ impl Naming<'_> {
                 name,
                 type_name,
                 length: None,
+                limit: object.and_then(|object| python?.limit(self.memory, object)),
                 growth_per_s: None,
                 repeated: 1,
                 buffer: match object {
@@ -363,6 +375,7 @@ impl Naming<'_> {
                 let first = first[1..].to_vec();
                 let path = Path {
                     container: None,
+                    container_number: None,
                     expression: None,
                     ..self.path(&[first])
                 };
@@ -416,6 +429,7 @@ impl Naming<'_> {
         Path {
             steps,
             container: at,
+            container_number: container.and_then(|index| first[index].node),
             expression: shortest.and_then(expression),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Survivors {
     pub(crate) blocks: [u64; 2],
     /// Blocks that were freed, at any time, after living long enough to be among these.
     pub(crate) freed: u64,
+    /// When the site had its most memory, CLOCK_MONOTONIC ns, if it still has half of that or more.
+    pub(crate) most_ns: Option<u64>,
 }
 
 /// The address of a block and its bytes.
@@ -53,7 +55,10 @@ impl Ledger {
             let lifetimes = tally.and_then(|tally| tally.lifetimes.as_ref());
             // The bucket of the least age has younger ones, too.
             let old = (bucket_of(least_age) + 1).min(LIFETIME_BUCKETS);
+            let most = tally.map(|tally| tally.totals);
+            let most = most.filter(|totals| 2 * totals.live_bytes >= totals.peak_bytes);
             Survivors {
+                most_ns: most.map(|totals| totals.peak_ns),
                 site: entry.key,
                 bytes,
                 blocks,

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 use super::{
     Interval,
     decode::{json, layer, optional, uint, unexpected},
-    encode::int,
+    encode::{int, to_json},
     put::{part, put},
 };
 use crate::{
@@ -157,9 +157,11 @@ pub(super) fn write_library(
     library: &str,
     lacking: &[&str],
 ) -> rusqlite::Result<()> {
-    let lacking = serde_json::to_string(lacking)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    put(connection, "library", &[params![file, library, lacking]])
+    put(
+        connection,
+        "library",
+        &[params![file, library, to_json(lacking)?]],
+    )
 }
 
 /// Every device as of an interval, by process and index.

@@ -34,3 +34,9 @@ pub(super) fn kind_name(kind: FrameKind) -> &'static str {
         FrameKind::Python => "python",
     }
 }
+
+/// A value that is stored as JSON.
+pub(super) fn to_json(value: &(impl serde::Serialize + ?Sized)) -> rusqlite::Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}

@@ -23,6 +23,7 @@ pub(crate) fn step(kind: StepKind, name: &str, type_name: &str) -> Step {
         name: name.into(),
         type_name: (!type_name.is_empty()).then(|| type_name.into()),
         length: None,
+        limit: None,
         growth_per_s: None,
         repeated: 1,
         buffer: None,
@@ -48,6 +49,7 @@ pub(crate) fn history(buffer: Option<SiteKey>) -> Path {
             step(StepKind::Block, "", ""),
         ],
         container: Some(2),
+        container_number: Some(7),
         expression: Some("__main__.service.history".into()),
     }
 }
@@ -65,6 +67,7 @@ pub(crate) fn tree() -> Path {
             step(StepKind::Block, "", ""),
         ],
         container: None,
+        container_number: None,
         expression: None,
     }
 }
@@ -76,6 +79,7 @@ pub(crate) fn holders(site: SiteKey, sampled: u32, ways: Vec<(u32, WayKind)>) ->
         site,
         sampled,
         seen: None,
+        unknown: None,
         ways: ways.map(|(blocks, held)| Way { blocks, held }).collect(),
     }
 }

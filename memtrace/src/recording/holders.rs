@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Row, params};
 
 use super::{
-    Error, Recording, Writer,
+    Error, Recording, Unknown, Writer,
     decode::{layer, optional, uint, unexpected},
     encode::int,
 };
@@ -26,6 +26,8 @@ pub(crate) struct Holders {
     /// The ways in which they are held, the most frequent first. Their counts may add up to less
     /// than `sampled`: the holders of the others are unknown.
     pub(crate) ways: Vec<Way>,
+    /// Why, if that is known.
+    pub(crate) unknown: Option<Unknown>,
 }
 
 /// The findings, and their cost.
@@ -109,6 +111,8 @@ pub(crate) struct Sample {
     pub(crate) kept: Option<Kept>,
     /// The most frequent first.
     pub(crate) ways: Vec<Way>,
+    /// Why those of some are not known.
+    pub(crate) unknown: Option<Unknown>,
 }
 
 /// One way in which blocks are held.
@@ -156,6 +160,8 @@ pub(crate) struct Path {
     pub(crate) steps: Vec<Step>,
     /// Index of the step that is the container growing with the site.
     pub(crate) container: Option<usize>,
+    /// The number of that container in its search: paths with the same one go through the same container.
+    pub(crate) container_number: Option<u32>,
     /// A Python expression for the owner of one of the blocks, if the whole path can be written as
     /// one.
     pub(crate) expression: Option<String>,
@@ -170,6 +176,7 @@ impl Path {
         Self {
             steps,
             container: None,
+            container_number: None,
             expression: None,
         }
     }
@@ -215,6 +222,8 @@ pub(crate) struct Step {
     pub(crate) type_name: Option<String>,
     /// Elements of a container.
     pub(crate) length: Option<u64>,
+    /// Elements that it holds at most, if it drops others beyond that.
+    pub(crate) limit: Option<u64>,
     /// Elements a second, from two readings.
     pub(crate) growth_per_s: Option<f64>,
     /// Blocks or objects in a row that are alike, and stand for one step: nodes of a linked list.
@@ -231,6 +240,7 @@ impl Step {
             name,
             type_name: None,
             length: None,
+            limit: None,
             growth_per_s: None,
             repeated: 1,
             buffer: None,
@@ -341,7 +351,8 @@ impl Writer {
                 &[params![
                     site,
                     of.sampled,
-                    of.seen.map(|seen| int(seen.as_nanos() as u64))
+                    of.seen.map(|seen| int(seen.as_nanos() as u64)),
+                    of.unknown.map(Unknown::name)
                 ]],
             )?;
             for (number, way) in (0_i64..).zip(&of.ways) {
@@ -364,7 +375,8 @@ impl Writer {
                 way.blocks,
                 way.held.name(),
                 container.map(|index| index as i64),
-                expression
+                expression,
+                path.and_then(|path| path.container_number)
             ]],
         )?;
         let steps = path.into_iter().flat_map(|path| &path.steps);
@@ -384,7 +396,8 @@ impl Writer {
                     step.length.map(int),
                     step.growth_per_s,
                     int(step.repeated),
-                    buffer
+                    buffer,
+                    step.limit.map(int)
                 ]],
             )?;
         }
@@ -405,8 +418,8 @@ impl Recording {
 /// All of them, in order of their sites' numbers.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
     let mut sites = connection.prepare(
-        "SELECT holders.site, sampled, after_ns, process, layer, stack, by_allocator, device \
-         FROM holders JOIN site ON site.id = holders.site ORDER BY holders.site",
+        "SELECT holders.site, sampled, after_ns, process, layer, stack, by_allocator, device, \
+         unknown FROM holders JOIN site ON site.id = holders.site ORDER BY holders.site",
     )?;
     let sites = sites.query_map([], |row| {
         let holders = Holders {
@@ -414,6 +427,7 @@ pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
             sampled: row.get(1)?,
             seen: optional(row, 2)?.map(Duration::from_nanos),
             ways: Vec::new(),
+            unknown: unknown(row, 8)?,
         };
         Ok((row.get(0)?, holders))
     })?;
@@ -426,9 +440,15 @@ pub(super) fn read(connection: &Connection) -> rusqlite::Result<Vec<Holders>> {
         .collect()
 }
 
+fn unknown(row: &Row, column: usize) -> rusqlite::Result<Option<Unknown>> {
+    let name: Option<String> = row.get(column)?;
+    let why = name.map(|name| Unknown::named(&name).ok_or_else(|| unexpected(column, "unknown")));
+    why.transpose()
+}
+
 fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
     let mut ways = connection.prepare_cached(
-        "SELECT way, blocks, held, container, text FROM holders_way \
+        "SELECT way, blocks, held, container, text, container_number FROM holders_way \
          LEFT JOIN string ON string.id = expression WHERE site = ?1 ORDER BY way",
     )?;
     let ways = ways.query_map([site], |row| {
@@ -441,6 +461,7 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
             Ok(Path {
                 steps,
                 container,
+                container_number: row.get(5)?,
                 expression: row.get(4)?,
             })
         };
@@ -467,7 +488,7 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
 fn steps(connection: &Connection, site: i64, way: i64) -> rusqlite::Result<Vec<Step>> {
     let mut steps = connection.prepare_cached(
         "SELECT kind, of_name.text, of_type.text, length, growth_per_s, repeated, \
-         buffers.id, process, layer, stack, by_allocator, device FROM holders_step AS step \
+         buffers.id, process, layer, stack, by_allocator, device, length_limit FROM holders_step AS step \
          JOIN string AS of_name ON of_name.id = step.name \
          LEFT JOIN string AS of_type ON of_type.id = step.type \
          LEFT JOIN site AS buffers ON buffers.id = step.buffer \
@@ -484,6 +505,7 @@ fn steps(connection: &Connection, site: i64, way: i64) -> rusqlite::Result<Vec<S
             name: row.get(1)?,
             type_name: row.get(2)?,
             length: optional(row, 3)?,
+            limit: optional(row, 12)?,
             growth_per_s: row.get(4)?,
             repeated: uint(row, 5)?,
             buffer: has_buffer.then(|| site_key(row, 7)).transpose()?,

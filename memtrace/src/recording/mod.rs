@@ -31,6 +31,7 @@ mod sites;
 mod snapshot;
 mod stacks;
 mod thin;
+mod unsearched;
 mod untraced;
 pub(crate) mod variables;
 mod varint;
@@ -58,6 +59,7 @@ pub(crate) use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };
 pub(crate) use stacks::{Stack, Stacks};
+pub(crate) use unsearched::{Unknown, Unsearched};
 pub(crate) use untraced::Untraced;
 pub use write::Writer;
 
@@ -70,7 +72,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Facts about the recording as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// memtrace's version.
     pub version: String,
@@ -118,7 +120,7 @@ pub struct ProcessRow {
     pub origin: Origin,
     pub comm: String,
     pub cmdline: Vec<String>,
-    /// CLOCK_MONOTONIC ns; for an attached process the moment of attaching.
+    /// CLOCK_MONOTONIC ns; for an attached process the moment at which all its probes were set.
     pub started_ns: u64,
     /// `None` while it runs.
     pub ended_ns: Option<u64>,

@@ -8,7 +8,7 @@ use super::{CgroupSample, MemorySample, SystemSample};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 12;
+pub(super) const VERSION: i64 = 13;
 
 /// From this version on, recordings have no journal beside them, see [`super::file`].
 pub(super) const WITHOUT_JOURNAL: i64 = 11;
@@ -280,7 +280,13 @@ const HOLDERS: &str = "
 CREATE TABLE holders (
     site INTEGER PRIMARY KEY,
     sampled INTEGER NOT NULL,
-    after_ns INTEGER
+    after_ns INTEGER,
+    unknown TEXT
+);
+CREATE TABLE unsearched (
+    process INTEGER PRIMARY KEY,
+    why TEXT NOT NULL,
+    error TEXT
 );
 CREATE TABLE holders_way (
     site INTEGER NOT NULL,
@@ -289,6 +295,7 @@ CREATE TABLE holders_way (
     held TEXT NOT NULL,
     container INTEGER,
     expression INTEGER,
+    container_number INTEGER,
     PRIMARY KEY (site, way)
 ) WITHOUT ROWID;
 CREATE TABLE holders_step (
@@ -302,6 +309,7 @@ CREATE TABLE holders_step (
     growth_per_s REAL,
     repeated INTEGER NOT NULL,
     buffer INTEGER,
+    length_limit INTEGER,
     PRIMARY KEY (site, way, step)
 ) WITHOUT ROWID;
 ";

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::{Error, Recording, Writer, decode::json};
+use super::{Error, Recording, Writer, decode::json, encode::to_json};
 
 /// A process that belongs to the job and is not traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,7 @@ impl Writer {
     /// Adds a process that is not traced. Committed with the next interval.
     pub(crate) fn untraced(&mut self, of: &Untraced) -> Result<(), Error> {
         self.write(|writer| {
-            let cmdline = serde_json::to_string(&of.cmdline)
-                .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+            let cmdline = to_json(&of.cmdline)?;
             writer.put("untraced", &[params![of.tgid, of.comm, cmdline, of.why]])
         })
     }

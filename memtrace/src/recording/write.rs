@@ -6,7 +6,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params};
 
 use super::{
     Error, Interval, LocationId, Meta, Node, NodeId, ProcessRow, StackRow, create, device_tables,
-    encode::{int, kind_name, origin_name, pack_births},
+    encode::{int, kind_name, origin_name, pack_births, to_json},
     file,
     fold::Written,
     output::Output,
@@ -95,8 +95,7 @@ impl Writer {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "cache_spill", false)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        let meta = serde_json::to_string(meta)
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        let meta = to_json(meta)?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
         connection.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", schema::VERSION)?;
@@ -107,6 +106,11 @@ impl Writer {
         )?;
         connection.execute_batch("COMMIT")?;
         Ok(connection)
+    }
+
+    /// Replaces what is known of the recording. Committed with the next interval.
+    pub fn begins(&mut self, meta: &Meta) -> Result<(), Error> {
+        self.write(|writer| writer.run("UPDATE recording SET meta = ?1", params![to_json(meta)?]))
     }
 
     /// Adds a process, or replaces its row. Committed with the next interval.
@@ -249,8 +253,7 @@ impl Writer {
     }
 
     fn insert_process(&self, row: &ProcessRow) -> rusqlite::Result<()> {
-        let cmdline = serde_json::to_string(&row.cmdline)
-            .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+        let cmdline = to_json(&row.cmdline)?;
         self.put(
             "process",
             &[params![

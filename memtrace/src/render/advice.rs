@@ -1,6 +1,9 @@
 //! Advice in words.
 
-use crate::analysis::verdict::{Advice, Longer, Verdict};
+use crate::{
+    analysis::verdict::{Advice, Longer, Verdict},
+    frames::Language,
+};
 
 /// The words of all advice of a verdict.
 pub(super) fn all(verdict: &Verdict) -> Vec<String> {
@@ -41,8 +44,39 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::RecordObjects => {
             "to see each object, launch it with `memtrace record --python-objects -- COMMAND`"
         }
+        Advice::SearchHolders => {
+            "record without `--no-holders` and `--no-stop`: the memory is then searched for what keeps these blocks"
+        }
+        Advice::AwaitSearch => {
+            "record again, and wait for the search at the end: it looks for what keeps these blocks"
+        }
+        Advice::FindUnseenKeeper => {
+            "the search found nothing that keeps these blocks: look where they should be freed"
+        }
         Advice::LimitContainer => {
             "limit the size of that container, or remove entries that are no longer needed"
+        }
+        Advice::LimitList => {
+            "limit that list where it is filled, or remove items that are no longer needed"
+        }
+        Advice::LimitDict => {
+            "limit that dict where it is filled, or delete keys that are no longer needed"
+        }
+        Advice::LimitCache => {
+            "set `maxsize` in the decorator of that function; its `cache_clear()` empties the cache"
+        }
+        Advice::CutChain => {
+            "cut the chain: clear the link to the part of it that is no longer needed"
+        }
+        Advice::DropReference => "drop that reference when the blocks are no longer needed",
+        Advice::DropGraph => {
+            "the graph of autograd keeps every tensor that it was made from: keep `x.detach()` or `x.item()` in place of x, or compute it under `torch.no_grad()`"
+        }
+        Advice::DropTraceback => {
+            "the traceback of an exception keeps the local variables of all its frames: keep `str(error)`, or call `error.with_traceback(None)` first"
+        }
+        Advice::RenewMessage => {
+            "a message or an arena of protobuf keeps its memory when it is cleared: delete it, and make a new one"
         }
         Advice::BreakCycle => {
             "break the cycle, for example with a weak reference, or ensure that gc.collect() runs"
@@ -53,12 +87,8 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::GiveReferenceBack => {
             "look for the missing Py_DECREF in the native code on the stack; if it is a package's, try another version and report it"
         }
-        Advice::FreeInTime => {
-            "free these blocks before the last pointer to them is overwritten or goes out of scope"
-        }
-        Advice::OwnOneWay => {
-            "let one of them own the other, and not the other way round: in C++, make one pointer a std::weak_ptr"
-        }
+        Advice::FreeInTime(language) => free_in_time(*language),
+        Advice::OwnOneWay(language) => own_one_way(*language),
         Advice::LookAtMappings => {
             return format!(
                 "look at the sites below; count mappings with `wc -l /proc/{tgid}/maps`"
@@ -157,6 +187,36 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         }
     };
     text.to_owned()
+}
+
+fn free_in_time(language: Option<Language>) -> &'static str {
+    match language {
+        Some(Language::C) => {
+            "free these blocks before the last pointer to them is overwritten or goes out of scope"
+        }
+        Some(Language::Cpp) => {
+            "delete these blocks before the last pointer to them is gone, or let a std::unique_ptr own them"
+        }
+        Some(Language::Rust) => {
+            "look for what gives up ownership without a drop: `mem::forget`, `Box::leak`, `into_raw`, unsafe code"
+        }
+        Some(Language::Python) => {
+            "the native code on the stack lost these blocks: if it is a package's, try another version and report it"
+        }
+        None => "look for code that drops the last pointer to these blocks and does not free them",
+    }
+}
+
+fn own_one_way(language: Option<Language>) -> &'static str {
+    match language {
+        Some(Language::Cpp) => {
+            "let one of them own the other, and not the other way round: make one pointer a std::weak_ptr"
+        }
+        Some(Language::Rust) => {
+            "let one of them own the other, and not the other way round: make one pointer a `Weak`"
+        }
+        _ => "let one of them own the other, and not the other way round",
+    }
 }
 
 fn longer(longer: &Longer) -> String {

@@ -21,7 +21,10 @@ use crate::{
     frames::own_line,
     recording::Stacks,
     units::{plural, size},
-    view::{Filter, findings::of_job},
+    view::{
+        Filter,
+        findings::{Line, of_job},
+    },
 };
 
 /// Verdicts on sites that a report lists; `diagnose` lists them all.
@@ -92,7 +95,7 @@ pub(super) fn job_json(found: &Diagnosis, filter: &Filter) -> Value {
     let Some(job) = of_job(found, filter) else {
         return Value::Null;
     };
-    let lines = job.lines.iter().filter_map(|line| line.allocates);
+    let lines = job.lines.iter().flat_map(Line::allocating);
     json!({
         "class": job.verdict.class.name(),
         "processes": job.processes.iter().map(|of| of.process.0).collect::<Vec<_>>(),

@@ -9,7 +9,9 @@ use super::{
     device_table::name as device_name,
     evidence::words,
     fit::{cut, shortened},
-    holders::{folded, kept_by, name_of},
+    holders::{
+        FILLED_BY, absent, folded, kept_by, line_label, name_of, sentence as keeper_sentence,
+    },
     job::{few, program, too_short, untraced},
 };
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
     units::{grouped, plural, size},
     view::{
         Filter,
-        findings::{Finding, Line, Named, findings, place, row},
+        findings::{Finding, Line, Named, Part, findings, place, row},
     },
 };
 
@@ -30,11 +32,17 @@ const COLUMNS: usize = 100;
 /// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
 
-/// Labels of the holder, of the line that fills it, of evidence and of advice.
+/// Labels of the holder, of evidence and of advice.
 const KEPT_BY: &str = "kept by";
-const FILLED_BY: &str = "filled by";
 pub(super) const EVIDENCE: &str = "evidence";
 pub(super) const NEXT: &str = "next";
+
+/// Label of other lines.
+const AND: &str = "and";
+
+/// Of the lines whose blocks one container keeps, this many are shown that have this share of the growth.
+const PARTS: usize = 3;
+const LEAST_PART: f64 = 0.01;
 
 /// Label of the cost of the holes around the blocks.
 const BESIDES: &str = "besides";
@@ -165,8 +173,10 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
+            items.extend(also(line));
             items.extend(line.keeper.into_iter().flat_map(kept));
-            items.extend(others(&finding.lines[1..]));
+            items.extend(unknown(verdict.class, line));
+            items.extend(others(line, &finding.lines[1..]));
             items.extend(next(line.next, verdict.tgid));
         }
         None if finding.is_suppressed => {
@@ -214,20 +224,46 @@ fn look_at(line: Named) -> Item {
     }
 }
 
-/// The other lines of a finding.
-fn others(lines: &[Line<'_>]) -> Option<Item> {
+/// The other lines whose blocks the same container keeps.
+fn also(line: &Line<'_>) -> Vec<Item> {
+    let shown = |of: &&Part| of.bytes >= LEAST_PART * line.bytes;
+    let shown: Vec<&Part> = line.others.iter().filter(shown).collect();
+    let (first, rest) = shown.split_at(shown.len().min(PARTS));
+    let first = first
+        .iter()
+        .filter_map(|of| Some(by(of.bytes, of.allocates?)));
+    let more = plural(rest.len() as u64, "more line");
+    let more = (!rest.is_empty()).then(|| Item::new(AND, more));
+    first.chain(more).collect()
+}
+
+/// `and  117 KiB/s by load`
+fn by(bytes: f64, frame: &Frame) -> Item {
+    named(AND, &format!("{} by ", per_second(bytes)), frame)
+}
+
+/// The other lines of a finding than its `first`, and the keeper of a single one, if that is another and certain.
+fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
     match lines {
         [] => None,
         [
-            Line {
+            line @ Line {
                 allocates: Some(frame),
                 bytes,
                 ..
             },
-        ] => Some(named("and", &format!("{} by ", per_second(*bytes)), frame)),
+        ] => {
+            let mut item = by(*bytes, frame);
+            let is_other = line.keeper != first.keeper;
+            let keeper = line.keeper.filter(|of| is_other && !of.is_likely());
+            if let Some(keeper) = keeper {
+                item.text += &format!("; {}", keeper_sentence(keeper, None));
+            }
+            Some(item)
+        }
         _ => {
             let more = plural(lines.len() as u64, "other line");
-            Some(Item::new("and", format!("{more}, see below")))
+            Some(Item::new(AND, format!("{more}, see below")))
         }
     }
 }
@@ -303,6 +339,13 @@ fn subject(frame: &Frame) -> String {
     }
 }
 
+/// Why the keeper of leaking blocks is not known.
+fn unknown(class: Class, line: &Line) -> Option<Item> {
+    let is_unknown = class.is_leak() && line.keeper.is_none();
+    let why = line.absent.filter(|_| is_unknown)?;
+    Some(Item::new(KEPT_BY, format!("unknown: {}", absent(why))))
+}
+
 /// The holder of the blocks, and the path to them.
 fn kept(of: &Keeper) -> Vec<Item> {
     let line = of.line.as_ref();
@@ -320,10 +363,17 @@ fn kept(of: &Keeper) -> Vec<Item> {
             items.extend(line.map(|line| named(FILLED_BY, "", line)));
             items
         }
-        How::Surplus { path, .. } | How::Hidden { path, .. } if path.steps.len() > 1 => vec![
-            Item::new(KEPT_BY, kept_by(of)),
-            Item::new("path", folded(path, COLUMNS - CONTENT)),
-        ],
+        How::Surplus { path, .. } | How::Hidden { path, .. } => {
+            let mut items = vec![Item::new(KEPT_BY, kept_by(of))];
+            if path.steps.len() > 1 {
+                items.push(Item::new("path", folded(path, COLUMNS - CONTENT)));
+            }
+            items.extend(line.map(|line| {
+                let package = of.package.as_ref().map(|of| format!("{}: ", clean(of)));
+                named(line_label(of), &package.unwrap_or_default(), line)
+            }));
+            items
+        }
         _ => vec![Item::new(KEPT_BY, kept_by(of))],
     }
 }

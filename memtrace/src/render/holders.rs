@@ -1,34 +1,45 @@
-//! The holders of a site's blocks: paths from roots to the blocks, as text and JSON. Names come from
-//! traced programs, so control characters in them are escaped.
+//! The holders of a site's blocks, as text and JSON; `path` has the text of paths. Names come from traced programs, so
+//! control characters in them are escaped.
 
+mod absent;
+mod path;
 mod sought;
 
 use serde_json::{Value, json};
 
-pub(crate) use self::sought::{holders, holders_json};
+use self::path::shortened;
+pub(super) use self::{
+    absent::absent,
+    path::{keeper, name_of, whole},
+};
+pub(crate) use self::{
+    path::folded,
+    sought::{holders, holders_json},
+};
 use super::stack;
 use crate::{
-    analysis::verdict::{How, Keeper, alike, container, filling_line},
+    analysis::verdict::{How, Keeper, alike, filling_line},
     escape::clean,
-    recording::{Collector, Holders, Path, Stacks, Step, StepKind, Way, WayKind},
-    units::{grouped, plural},
+    recording::{Collector, Holders, Path, Stacks, Way, WayKind},
+    units::plural,
 };
-
-/// Share by which a container's growth may differ from its site's and still match it.
-const LIKE: f64 = 0.25;
-
-/// Of a path that is likely: what is left over in memory looks like a pointer, too.
-const BY_WORDS: &str = "words there lead to them";
-
-const LEFT_OUT: &str = "…";
 
 /// Ways that are listed.
 const WAYS: usize = 5;
 
-/// Steps of a long path that are listed after its container, and at its end.
-const ENDS: usize = 3;
-
 pub(super) const NOTHING: &str = "nothing points to it: lost";
+
+/// Labels of the line of a keeper: it fills the container, or it is the native code that Python called.
+pub(super) const FILLED_BY: &str = "filled by";
+const CALLED: &str = "called";
+
+/// The label of a keeper's line.
+pub(crate) const fn line_label(of: &Keeper) -> &'static str {
+    match of.how {
+        How::Surplus { .. } => CALLED,
+        _ => FILLED_BY,
+    }
+}
 
 /// The keeper of the blocks; `line` is the one that fills the container, if it is to be named.
 pub(super) fn sentence(of: &Keeper, line: Option<String>) -> String {
@@ -136,13 +147,14 @@ fn first(path: &Path) -> String {
     }
 }
 
-/// A way of being held in words; `path` writes one from a root.
+/// A way of being held in words; `path` writes one from a root. One of words alone may be left over in memory.
 pub(super) fn way(held: &WayKind, path: impl Fn(&Path) -> String) -> String {
     let from = |what: String, of: &Path| match &of.steps[..] {
         [_] | [] => what,
         _ => format!("{what}; from there: {}", path(of)),
     };
     match held {
+        WayKind::Path(of) if of.is_of_words() => format!("probably {}", path(of)),
         WayKind::Path(of) => path(of),
         WayKind::Cycle(collector) => cycle(*collector),
         WayKind::Surplus(of) => from(surplus(of), of),
@@ -179,208 +191,6 @@ pub(crate) fn kept_by(of: &Keeper) -> String {
     }
 }
 
-/// The name of the keeper, for a headline without a line. A stack or a register has none that helps.
-pub(super) fn name_of(of: &Keeper) -> Option<String> {
-    let How::Path { path, .. } = &of.how else {
-        return None;
-    };
-    let root = path.steps.first().map(|step| step.kind);
-    let is_passing = matches!(root, Some(StepKind::Stack | StepKind::Register));
-    (path.container.is_some() || !is_passing).then(|| place(path))
-}
-
-/// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
-pub(super) fn keeper(path: &Path) -> String {
-    let container = container(path).filter(|_| path.chain().is_none());
-    let figures = container.map(|step| figures(step, None));
-    let known = figures.filter(|figures| !figures.is_empty());
-    match known.or_else(|| path.is_of_words().then(|| BY_WORDS.to_owned())) {
-        Some(known) => format!("{} ({known})", place(path)),
-        None => place(path),
-    }
-}
-
-/// `__main__.service.history`: the container, or the root and the last step that has a name; `a chain of 275 Node from
-/// __main__.s.head` of a linked list.
-fn place(path: &Path) -> String {
-    if let Some((first, nodes)) = path.chain() {
-        let of_type = path.steps[first].type_name.as_deref();
-        let of_type = of_type.filter(|name| !name.is_empty()).unwrap_or("blocks");
-        let from = place_of(path, Some(first));
-        return format!(
-            "a chain of {} {} from {from}",
-            grouped(nodes),
-            clean(of_type)
-        );
-    }
-    if let (Some(expression), None) = (&path.expression, path.container) {
-        return clean(expression);
-    }
-    place_of(path, path.container)
-}
-
-/// The place of a step, or else of the last one that has a name.
-fn place_of(path: &Path, step: Option<usize>) -> String {
-    let named: Vec<&Step> = match step {
-        Some(step) => path.steps.iter().take(step + 1).collect(),
-        None => path.steps.iter().collect(),
-    };
-    let is_attribute = |step: &&Step| step.name.starts_with(['.', '[', ':']);
-    let Some((root, others)) = named.split_first() else {
-        return "an unknown object".into();
-    };
-    let name = match root.name.is_empty() {
-        true => root.kind.name().to_owned(),
-        false => clean(&root.name),
-    };
-    if step.is_some() && others.iter().all(is_attribute) {
-        let names: String = others.iter().map(|step| &*step.name).collect();
-        return match (root.kind, names.strip_prefix(": ")) {
-            (StepKind::Frame, Some(local)) => format!("{} in {name}", clean(local)),
-            _ => format!("{name}{}", clean(&names)),
-        };
-    }
-    // A block's name is the pointer's place in it, which matters only to scripts.
-    let is_name = |step: &&&Step| !step.name.is_empty() && step.kind != StepKind::Block;
-    let last = others.iter().rfind(is_name);
-    match (last, others) {
-        (Some(last), [_]) => format!("{name} {}", clean(&last.name)),
-        (Some(last), _) => format!("{name} {LEFT_OUT} {}", clean(&last.name)),
-        (None, _) => name,
-    }
-}
-
-/// `list, 1,648 items, +27/s like the site`; `rate` is that of the site, blocks per second.
-fn figures(step: &Step, rate: Option<f64>) -> String {
-    let grows = step.growth_per_s.filter(|growth| growth.abs() >= 0.05);
-    let growth = grows.map(|growth| {
-        let like = rate.is_some_and(|rate| (growth - rate).abs() <= LIKE * rate);
-        let like = if like { " like the site" } else { "" };
-        match growth.abs() < 9.95 {
-            true => format!("{growth:+.1}/s{like}").replace(".0/s", "/s"),
-            false => format!("{growth:+.0}/s{like}"),
-        }
-    });
-    let items = step.length.map(|length| match length {
-        1 => "1 item".to_owned(),
-        _ => format!("{} items", grouped(length)),
-    });
-    let known = step.type_name.as_deref().map(clean).into_iter();
-    known
-        .chain(items)
-        .chain(growth)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// The steps of a path, each as it follows the one before: ` . history`, `[i] → Tensor`.
-fn words(path: &Path, rate: Option<f64>, with_figures: bool) -> Vec<String> {
-    let last = path.steps.len().saturating_sub(1);
-    let mut is_inside = false;
-    let mut words = Vec::with_capacity(path.steps.len());
-    for (index, step) in path.steps.iter().enumerate() {
-        let is_container = path.container == Some(index);
-        let type_name = step.type_name.as_deref().filter(|name| !name.is_empty());
-        // The pointer's place in a block matters only to scripts.
-        let name = match step.kind {
-            StepKind::Block => "",
-            _ => &step.name,
-        };
-        // Up to the container, names describe the steps; after that, types do.
-        let shows_type = !is_container && (is_inside || name.is_empty() || index == last);
-        let mut word = match (index, name.strip_prefix('.')) {
-            (0, _) => root(step),
-            (_, Some(attribute)) => format!(" . {}", clean(attribute)),
-            _ if name.is_empty() => String::new(),
-            // A local variable of a frame.
-            _ if name.starts_with(": ") => clean(name),
-            _ if name.starts_with('[') && is_inside => format!(" {}", clean(name)),
-            _ if name.starts_with('[') => clean(name),
-            _ => format!(" → {}", clean(name)),
-        };
-        match type_name {
-            Some(name) if shows_type && index > 0 => word += &format!(" → {}", clean(name)),
-            None if index > 0 && name.is_empty() => {
-                word += &format!(" → {}", step.kind.name());
-            }
-            _ => {}
-        }
-        if step.repeated > 1 {
-            word += &format!(" ×{}", grouped(step.repeated));
-        }
-        if is_container {
-            is_inside = true;
-            let figures = figures(step, rate);
-            if with_figures && !figures.is_empty() {
-                word += &format!("  ({figures}) ");
-            }
-        }
-        words.push(word);
-    }
-    words
-}
-
-/// The root of a path.
-fn root(step: &Step) -> String {
-    let name = clean(&step.name);
-    let of_type = || step.type_name.as_deref().map(clean);
-    match step.kind {
-        _ if name.is_empty() => of_type().unwrap_or_else(|| step.kind.name().to_owned()),
-        StepKind::Module => format!("module {name}"),
-        StepKind::Frame => format!("frame {name}"),
-        StepKind::Mapping => format!("mapping {name}"),
-        _ => name,
-    }
-}
-
-/// `module __main__ . service . history  (list, 1,648 items, +27/s like the site)  [i] → Tensor → … → block`
-pub(super) fn whole(path: &Path, rate: Option<f64>) -> String {
-    words(path, rate, true).concat().trim_end().to_owned()
-}
-
-/// The same, without the steps in the middle if it is long.
-fn shortened(path: &Path, rate: Option<f64>) -> String {
-    let mut words = words(path, rate, true);
-    let begin = path.container.unwrap_or(0) + 1 + ENDS;
-    let end = words.len().saturating_sub(ENDS);
-    if let Some(left_out) = end.checked_sub(begin).filter(|steps| *steps > 1) {
-        words.splice(begin..end, [format!(" → {LEFT_OUT} ({left_out} left out)")]);
-    }
-    words.concat().trim_end().to_owned()
-}
-
-/// A path without figures, in this many columns if possible: root, container and the last steps stay.
-pub(crate) fn folded(path: &Path, columns: usize) -> String {
-    let words = words(path, None, false);
-    let mut is_shown = vec![true; words.len()];
-    let text = |is_shown: &[bool]| {
-        let mut text = String::new();
-        let mut left_out = false;
-        for (word, shown) in words.iter().zip(is_shown) {
-            if *shown {
-                text += word;
-            } else if !left_out {
-                text += " → ";
-                text += LEFT_OUT;
-            }
-            left_out = !shown;
-        }
-        text
-    };
-    let last = words.len().saturating_sub(1);
-    let inside = path.container.unwrap_or(0);
-    let stays = |index: usize| index == 0 || Some(index) == path.container || index + 1 >= last;
-    // First the steps inside the container, from the end on.
-    let order = (inside..=last).rev().chain((0..inside).rev());
-    for index in order.filter(|index| !stays(*index)) {
-        if text(&is_shown).chars().count() <= columns {
-            break;
-        }
-        is_shown[index] = false;
-    }
-    text(&is_shown)
-}
-
 /// The ways in which the blocks of a site are held, the most frequent first, a line each. Paths through one container
 /// share a line.
 pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
@@ -402,13 +212,15 @@ pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let blocks_of_rest: u32 = rest.iter().map(|of| of.blocks).sum();
     let in_other_ways = plural(rest.len() as u64, "other way");
     let rest = (blocks_of_rest > 0).then(|| format!("also, {blocks_of_rest}: in {in_other_ways}"));
+    let why = holders.unknown.map(absent::unknown);
+    let why = why.map_or(String::new(), |why| format!(": {why}"));
     let unknown = match (unknown, holders.ways.len()) {
         (0, _) => None,
         (_, 0) => Some(format!(
-            "held: unknown for the {} examined",
+            "held: unknown for the {} examined{why}",
             blocks(holders.sampled)
         )),
-        (n, _) => Some(format!("unknown for {n}")),
+        (n, _) => Some(format!("unknown for {n}{why}")),
     };
     ways.chain(rest).chain(unknown).collect()
 }
@@ -502,6 +314,7 @@ fn path_json(path: &Path, stacks: &Stacks) -> Value {
             "name": step.name,
             "type": step.type_name,
             "length": step.length,
+            "limit": step.limit,
             "growth_per_s": step.growth_per_s,
             "repeated": step.repeated,
             "function": line.and_then(|line| line.function.as_deref()),

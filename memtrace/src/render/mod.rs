@@ -44,7 +44,7 @@ pub(crate) use fail_on::{outcome, outcomes_json};
 pub(crate) use fit::{cut, shortened};
 pub(crate) use flamegraph::flamegraph;
 pub(crate) use holders::{
-    folded, holders, holders_json, kept_by, kept_by_in, lines as ways, most_seen,
+    folded, holders, holders_json, kept_by, kept_by_in, line_label, lines as ways, most_seen,
 };
 pub(crate) use html::{Compared, Recorded, html, html_comparison};
 pub(crate) use job::{program, untraced};

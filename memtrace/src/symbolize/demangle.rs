@@ -14,6 +14,12 @@ const LONGEST_MANGLED: usize = 16 << 10;
 /// Parts that a demangler may write for one name, also empty ones: its work.
 const MOST_PARTS: usize = 16 << 10;
 
+/// The beginning of an expression that the C++ demangler cannot read (Itanium C++ ABI, 5.1.6.1: `X <unresolved-name>`).
+const UNREADABLE: &str = "Xsr";
+
+/// Most places at which the name of a function may end that are tried.
+const MOST_ENDS: usize = 64;
+
 /// `name` as its language writes it. Only names with a mangling prefix are demangled: a C function
 /// `b` is not a C++ `bool`, which a demangler of types would make of it. Longer names are cut.
 pub(crate) fn demangle(name: &str) -> Cow<'_, str> {
@@ -27,13 +33,26 @@ pub(crate) fn demangle(name: &str) -> Cow<'_, str> {
         return readable.or(name, written.is_ok());
     }
     // Itanium C++ ABI, 5.1.2: every mangled name begins so.
-    if name.starts_with("_Z")
-        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
-    {
-        let written = symbol.structured_demangle(&mut readable, &Default::default());
-        return readable.or(name, written.is_ok());
+    let symbol = name.starts_with("_Z").then(|| parsed(name)).flatten();
+    match symbol {
+        Some(symbol) => {
+            let written = symbol.structured_demangle(&mut readable, &Default::default());
+            readable.or(name, written.is_ok())
+        }
+        None => bounded(name),
     }
-    bounded(name)
+}
+
+/// The demangler cannot read members of types that depend on templates, as in `std::enable_if<…>::type`. In the type of
+/// a function they come after its name, which is all that is read then.
+fn parsed(name: &str) -> Option<cpp_demangle::Symbol<&str>> {
+    let whole = cpp_demangle::Symbol::new(name);
+    whole.ok().or_else(|| {
+        let (readable, _) = name.split_once(UNREADABLE)?;
+        let ends = readable.rmatch_indices('E').take(MOST_ENDS);
+        let mut names = ends.filter_map(|(end, _)| readable.get(..=end));
+        names.find_map(|name| cpp_demangle::Symbol::new(name).ok())
+    })
 }
 
 /// Whether a name may stand for a readable one.
@@ -104,6 +123,16 @@ mod tests {
             (
                 "_ZNSt6vectorIiSaIiEE9push_backERKi",
                 "std::vector<int, std::allocator<int> >::push_back(int const&)",
+            ),
+            (
+                "_ZSt4swapIiENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructible\
+                 IS4_ESt18is_move_assignableIS4_EEE5valueEvE4typeERS4_SE_",
+                "std::swap<int>",
+            ),
+            (
+                "_ZNSt10shared_ptrI4NodeEaSI4LeafEENSt9enable_ifIXsrSt13is_assignableIRSt12__shared_ptrIS0_EES_IT_E\
+                 E5valueERS1_E4typeEOS6_",
+                "std::shared_ptr<Node>::operator=<Leaf>",
             ),
             (
                 "_ZN4core9panicking9panic_fmt17h5f1a6fd39197ad62E",

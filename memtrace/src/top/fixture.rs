@@ -97,6 +97,7 @@ pub(super) fn held() -> Reading {
     let keeper = Keeper {
         how: How::Path { path, share: 1.0 },
         line: Some(python("Service.handle", "/srv/app/server.py", 34)),
+        package: None,
     };
     let judged = Judged {
         class: Class::Leak,

@@ -218,6 +218,7 @@ mod tests {
             rate,
             blocks: None,
             keeper: None,
+            absent: None,
         }
     }
 

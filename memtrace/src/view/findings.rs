@@ -1,5 +1,5 @@
 //! Answers a reader's first questions: which processes grow, which line allocates, which line
-//! keeps. Sites of one line are one finding, and so are processes that behave the same.
+//! keeps. Sites of one line or of one keeper are one finding, and so are processes that behave the same.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -8,10 +8,12 @@ use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
-        verdict::{Advice, Amount, Class, Diagnosis, How, Keeper, REPORTED, Scope, Verdict},
+        verdict::{
+            Absent, Advice, Amount, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Verdict,
+        },
     },
     event::{Device, Layer},
-    frames::{Frame, own_line},
+    frames::{Frame, is_of_language, own_line},
     ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
@@ -43,12 +45,18 @@ pub(crate) enum Named<'a> {
     CreatesThreads(&'a Frame),
 }
 
-/// The sites of one line, taken together.
+/// The sites of one line, or of several lines whose blocks one container keeps, taken together.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
-    /// `None`: its stack is lost.
+    /// The one that allocates most. `None`: its stack is lost.
     pub(crate) allocates: Option<&'a Frame>,
+    /// The other lines, the fastest first.
+    pub(crate) others: Vec<Part<'a>>,
     pub(crate) keeper: Option<&'a Keeper>,
+    /// Why it is not known.
+    pub(crate) absent: Option<&'a Absent>,
+    /// The container that keeps the blocks, if that is certain.
+    pool: Option<Pool>,
     /// Bytes per second.
     pub(crate) bytes: f64,
     /// Blocks per second, of the largest site of each process.
@@ -57,6 +65,29 @@ pub(crate) struct Line<'a> {
     pub(crate) holes: f64,
     /// Advice on what to try.
     pub(crate) next: &'a [Advice],
+}
+
+/// One of several lines whose blocks one container keeps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Part<'a> {
+    pub(crate) allocates: Option<&'a Frame>,
+    /// Bytes per second.
+    pub(crate) bytes: f64,
+}
+
+impl<'a> Line<'a> {
+    /// The lines that allocate, as far as they are known.
+    pub(crate) fn allocating(&self) -> impl Iterator<Item = &'a Frame> + use<'a, '_> {
+        let others = self.others.iter().map(|of| of.allocates);
+        [self.allocates].into_iter().chain(others).flatten()
+    }
+
+    /// Adds the rates of another one; `blocks` combines those of blocks.
+    fn sum(&mut self, other: &Self, blocks: fn(f64, f64) -> f64) {
+        self.bytes += other.bytes;
+        self.blocks = blocks(self.blocks, other.blocks);
+        self.holes += other.holes;
+    }
 }
 
 impl<'a> Finding<'a> {
@@ -240,7 +271,7 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
 /// The lines of the sites that have the class of their process; `of_process`: all verdicts on it and on its sites.
 fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    let sites = of_process.iter().filter(|of| of.class == process.class);
+    let sites = of_process.iter().filter(|of| is_behind(of, process.class));
     let place = place(process);
     for verdict in sites {
         let Scope::Site(key) = verdict.scope else {
@@ -256,7 +287,13 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
         let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
         let line = Line {
             allocates: own_line(&frames),
+            others: Vec::new(),
             keeper: verdict.keeper.as_ref(),
+            absent: verdict.absent.as_ref(),
+            pool: found
+                .holders
+                .get(&key)
+                .and_then(|of| Pool::of(of, &found.stacks)),
             bytes: verdict.rate.unwrap_or(0.0),
             // A block of the layer `python` is an arena, which no line requested as such.
             blocks: match key.layer {
@@ -266,13 +303,58 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
             holes: holes(found, key),
             next: &verdict.next,
         };
-        add(&mut lines, line, |known, more| match alike(known, more) {
-            // Two parts of one object.
-            true => known.max(more),
-            false => known + more,
-        });
+        add(&mut lines, line, parts);
     }
-    lines
+    pooled(lines)
+}
+
+/// Whether the site of a verdict is behind growth of this class. Shared memory that the program maps and keeps is a leak of
+/// the site that maps it.
+fn is_behind(of: &Verdict, class: Class) -> bool {
+    let is_mapping = matches!(&of.scope, Scope::Site(key) if key.layer == Layer::Vm);
+    of.class == class || class == Class::Shmem && of.class == Class::Leak && is_mapping
+}
+
+/// The rate of the blocks of two sites together.
+fn parts(a: f64, b: f64) -> f64 {
+    match alike(a, b) {
+        // Two parts of one object.
+        true => a.max(b),
+        false => a + b,
+    }
+}
+
+/// Lines whose blocks one container keeps, taken together.
+fn pooled(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
+    let mut pooled: Vec<Line> = Vec::new();
+    for line in lines {
+        let mut known = pooled.iter_mut();
+        // The memory of the container itself may not have been searched for.
+        let is_same = |known: &&mut Line| {
+            let has_keeper = known.keeper.is_some() && known.keeper == line.keeper;
+            known.pool.is_some() && (known.pool == line.pool || has_keeper)
+        };
+        match known.find(is_same) {
+            Some(known) => {
+                let (allocates, bytes) = (line.allocates, line.bytes);
+                known.others.push(Part { allocates, bytes });
+                known.sum(&line, parts);
+            }
+            None => pooled.push(line),
+        }
+    }
+    sort(&mut pooled);
+    pooled
+}
+
+/// The fastest first. The code of a language's library requests memory for the program, whose own lines say more, even if
+/// they grow only half as fast.
+fn sort(lines: &mut [Line]) {
+    let weight = |line: &Line| match line.allocates.is_some_and(|frame| !is_of_language(frame)) {
+        true => 2.0 * (line.bytes + line.holes),
+        false => line.bytes + line.holes,
+    };
+    lines.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
 }
 
 /// Whether two rates are equal within chance.
@@ -285,18 +367,23 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     let mut known = lines.iter_mut();
     match known.find(|known| known.allocates == line.allocates) {
         Some(known) => {
-            known.bytes += line.bytes;
-            known.blocks = blocks(known.blocks, line.blocks);
-            known.holes += line.holes;
+            known.sum(&line, blocks);
+            for part in line.others {
+                let mut others = known.others.iter_mut();
+                match others.find(|of| of.allocates == part.allocates) {
+                    Some(of) => of.bytes += part.bytes,
+                    None => known.others.push(part),
+                }
+            }
             let surest = surer(known.keeper, line.keeper);
             if surest.is_some() && surest == line.keeper {
-                known.next = line.next;
+                (known.next, known.pool) = (line.next, line.pool);
             }
             known.keeper = surest;
         }
         None => lines.push(line),
     }
-    lines.sort_by(|a, b| (b.bytes + b.holes).total_cmp(&(a.bytes + a.holes)));
+    sort(lines);
 }
 
 /// An observation on one site outweighs a guess on another one of the same line.

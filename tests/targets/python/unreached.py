@@ -8,6 +8,11 @@ import gc
 import sys
 import threading
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 gc.collect()
 # No collection by itself from now on.
 gc.set_threshold(1 << 30)
@@ -54,6 +59,9 @@ def surplus():
     suspended = (n for n in [[1]])
     next(suspended)
     leak("surplus_generator", suspended)
+    if torch is not None:
+        leak("surplus_tensor", torch.ones(1000))
+        leak("surplus_graph", (torch.ones(1000, requires_grad=True) * 2).sum())
     parent, child = Node(), Node()
     parent.child, child.parent = mark("surplus_below_cycle", child), parent
     leak("surplus_above_cycle", parent)

@@ -6,9 +6,8 @@
 mod program;
 mod table;
 
-use super::{
-    Diagnosis, KeptBy, Options, Verdict, check, diagnosis, each, running::Running, snapshots,
-};
+use super::{Diagnosis, KeptBy, Options, Verdict, diagnosis, snapshots};
+use crate::targets::{ALARMS, check, each, running::Running, share::Share};
 use anyhow::{Result, bail};
 use program::{Programs, start};
 use std::{
@@ -24,16 +23,6 @@ use table::{PAIRS, Pair};
 
 /// Share of the leaks that must be right in everything, and of those that something keeps, that must show the path.
 const TARGET: f64 = 0.95;
-
-/// Classes that a control must never get.
-const ALARMS: [&str; 6] = [
-    "leak",
-    "mapping-leak",
-    "thread-leak",
-    "gpu-leak",
-    "pinned",
-    "retention",
-];
 
 /// The verdict on one run.
 struct Outcome {
@@ -268,18 +257,14 @@ fn print_outcome(outcome: &Outcome, seed: u64) {
     println!();
 }
 
-/// Counts of outcomes.
+/// Shares of all outcomes.
 #[derive(Default)]
 struct Counts {
-    leaks: usize,
-    right: usize,
-    /// Leaks that something keeps, and those of them whose path was seen.
-    kept: usize,
-    proven: usize,
-    controls: usize,
-    quiet: usize,
-    states: usize,
-    right_states: usize,
+    right: Share,
+    /// Of the leaks that something keeps, those whose path was seen.
+    proven: Share,
+    quiet: Share,
+    right_states: Share,
 }
 
 /// Prints how often each pair was right, and all together.
@@ -303,8 +288,7 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
         let right = of(true).filter(|of| of.is_right()).count();
         if !pair.has_control {
             println!("{:<20}{leaks:>8}{right:>8}", pair.name);
-            all.states += leaks;
-            all.right_states += right;
+            all.right_states += Share::new(right, leaks);
             continue;
         }
         let proven = count(|said| said.proven);
@@ -317,14 +301,11 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
             count(|said| said.right_keeps),
             format!("{quiet}/{of_control}")
         );
-        all.leaks += leaks;
-        all.right += right;
+        all.right += Share::new(right, leaks);
         if pair.keeps.is_some() {
-            all.kept += leaks;
-            all.proven += proven;
+            all.proven += Share::new(proven, leaks);
         }
-        all.controls += of_control;
-        all.quiet += quiet;
+        all.quiet += Share::new(quiet, of_control);
     }
     all.judge()
 }
@@ -332,28 +313,23 @@ fn summary(outcomes: &[Outcome]) -> Result<()> {
 impl Counts {
     fn judge(&self) -> Result<()> {
         let Self {
-            leaks,
             right,
-            kept,
             proven,
-            controls,
             quiet,
-            states,
             right_states,
-        } = *self;
+        } = self;
         println!(
-            "leaks right in everything: {right} of {leaks}; path seen: {proven} of {kept} that something keeps; \
-             quiet controls: {quiet} of {controls}; right states: {right_states} of {states}"
+            "leaks right in everything: {right}; path seen, of those that something keeps: {proven}; \
+             quiet controls: {quiet}; right states: {right_states}"
         );
-        if quiet < controls {
-            bail!("{} false alarms", controls - quiet);
+        if !quiet.reaches(1.0) {
+            bail!("{} false alarms", quiet.of - quiet.part);
         }
         let percent = TARGET * 100.0;
-        let is_below = |part: usize, of: usize| (part as f64) < TARGET * of as f64;
-        if is_below(right, leaks) || is_below(right_states, states) {
+        if !right.reaches(TARGET) || !right_states.reaches(TARGET) {
             bail!("fewer than {percent:.0} % of the leaks or states right");
         }
-        if is_below(proven, kept) {
+        if !proven.reaches(TARGET) {
             bail!(
                 "the path was seen of fewer than {percent:.0} % of the leaks that something keeps"
             );

@@ -7,7 +7,7 @@ use crate::{
         series::SiteSeries,
         statistics::{MIN_POINTS, WARM_UP},
     },
-    frames::{allocators::Allocator, known_caches::KnownCache},
+    frames::{Language, allocators::Allocator, known_caches::KnownCache},
 };
 
 /// A piece of advice, grouped by the class that gives it.
@@ -36,12 +36,31 @@ pub(crate) enum Advice {
     Attach,
     /// The blocks are Python's arenas; the objects in them were not recorded.
     RecordObjects,
+    /// The user did not want a search, or did not wait for it.
+    SearchHolders,
+    AwaitSearch,
+    /// The memory was searched, but what keeps the blocks is not known.
+    FindUnseenKeeper,
     LimitContainer,
+    LimitList,
+    LimitDict,
+    LimitCache,
+    /// Objects or blocks that link one another.
+    CutChain,
+    /// One object, which is no container.
+    DropReference,
+    /// A graph of PyTorch's autograd.
+    DropGraph,
+    /// The traceback of an exception.
+    DropTraceback,
+    /// A message or an arena of protobuf.
+    RenewMessage,
     BreakCycle,
     BreakHiddenCycle,
     GiveReferenceBack,
-    FreeInTime,
-    OwnOneWay,
+    /// In the language of the program.
+    FreeInTime(Option<Language>),
+    OwnOneWay(Option<Language>),
 
     /// Sites of mappings.
     LookAtMappings,
@@ -175,6 +194,10 @@ pub(super) fn process(
     if !context.quality.heap && !has_sites && !on_device && class == Class::Undetermined {
         next.insert(0, Advice::RecordHeap);
     }
+    let runtime = series
+        .runtime
+        .filter(|_| class == Class::Undetermined && !on_device);
+    next.extend(runtime.map(|heap| Advice::LookInside(heap.tool)));
     if description.longer || next.is_empty() && !description.next.is_empty() {
         next.push(Advice::RecordLonger(longer(context.quality)));
     }

@@ -7,7 +7,9 @@ use crate::{
         window::Window,
     },
     frames::mappings::Use,
-    recording::Stacks,
+    hash::FastMap,
+    ledger::SiteKey,
+    recording::{Holders, Stacks},
 };
 
 /// Context for judging the sites of a process.
@@ -16,6 +18,8 @@ pub(super) struct Context<'a> {
     pub(super) stacks: &'a Stacks,
     pub(super) window: Window,
     pub(super) quality: &'a Quality,
+    /// Holders seen in memory.
+    pub(super) holders: &'a FastMap<SiteKey, Holders>,
     /// The share of the mapped memory that became resident, for the program's mappings, for stacks and for the heap of
     /// a runtime.
     pub(super) touched: [(Use, Option<f64>); 3],

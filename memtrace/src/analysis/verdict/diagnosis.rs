@@ -4,14 +4,14 @@ use super::{
     advice::Advice,
     class::{Class, Grade},
     evidence::Evidence,
-    keepers::{Keeper, LostSite},
+    keepers::{Absent, Keeper, LostSite},
     named::Named,
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
-    recording::{Holders, ProcessRow, Stacks, Untraced},
+    recording::{Holders, ProcessRow, Stacks, Unsearched, Untraced},
 };
 
 /// Scope of a verdict.
@@ -40,6 +40,8 @@ pub(crate) struct Verdict {
     pub(crate) blocks: Option<f64>,
     /// For a leaking site.
     pub keeper: Option<Keeper>,
+    /// Why it is not known.
+    pub(crate) absent: Option<Absent>,
 }
 
 /// All verdicts of a recording.
@@ -59,6 +61,8 @@ pub(crate) struct Diagnosis {
     pub lost: f64,
     /// Holders of the sites' blocks, as seen in memory.
     pub(crate) holders: FastMap<SiteKey, Holders>,
+    /// Processes that grew and were not searched.
+    pub(crate) unsearched: FastMap<ProcessId, Unsearched>,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
     /// Every process of the recording.

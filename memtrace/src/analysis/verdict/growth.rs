@@ -4,6 +4,7 @@ use super::{
     class::{Class, Grade},
     context::Context,
     detectors::{rules, undetermined},
+    diagnosis::Scope,
     evidence::{Amount, Evidence, Statement, grown},
     finding::Finding,
     rule::OfProcess,
@@ -69,8 +70,9 @@ pub(super) fn largest(judging: &Judging) -> Option<Finding> {
         evidence.push(undetermined::no_part(&growing));
         return Some(undetermined::growing(evidence, trend));
     };
-    // Parts that end while others begin.
-    if first.class == Class::Cache && judging.judged.shape() == Shape::Steady {
+    // Parts that end while others begin; a library's cache has its limit, however steadily it fills.
+    let goes_on = judging.judged.shape() == Shape::Steady && !growing.fills_known_caches();
+    if first.class == Class::Cache && goes_on {
         let part = ("part", growing.amount(first.share * growing.growth));
         first = Part {
             class: Class::Undetermined,
@@ -146,6 +148,21 @@ impl Growing<'_> {
             grade: grade_of(bytes / self.growth).max(worst.unwrap_or(Grade::C)),
             ..self.part(class, bytes, evidence)
         })
+    }
+
+    /// Whether most of what is classified as caches is in those of libraries, which have a limit.
+    fn fills_known_caches(&self) -> bool {
+        let sites = self.sites.iter().filter(|site| site.is_of_host());
+        let caches = sites.filter(|site| site.verdict.class == Class::Cache);
+        let (mut all, mut known) = (0.0, 0.0);
+        for site in caches {
+            all += site.resident;
+            let mut series = self.context.series.sites.iter();
+            let of = series.find(|of| site.verdict.scope == Scope::Site(of.key));
+            let has_limit = of.is_some_and(|of| of.code.cache.is_some_and(|it| it.limit.is_some()));
+            known += if has_limit { site.resident } else { 0.0 };
+        }
+        known > MAJORITY * all
     }
 
     /// Many sites that grow a little each: the class that the shape of all together has.

@@ -35,7 +35,7 @@ use super::{
     suppressions::Suppressions,
     system::SystemSeries,
 };
-use crate::recording::{Error, Recording, Stacks};
+use crate::recording::{Error, Fact, Recording, Stacks};
 use keepers::Keepers;
 use quality::Quality;
 
@@ -45,7 +45,9 @@ pub(crate) use diagnosis::{Diagnosis, ProcessAccount, Scope, Verdict};
 #[cfg(test)]
 pub(crate) use evidence::Statement;
 pub(crate) use evidence::{Amount, Evidence, Rate};
-pub(crate) use keepers::{How, Keeper, LostSite, alike, container, filling_line, keeper_of};
+pub(crate) use keepers::{
+    Absent, How, Keeper, LostSite, Pool, alike, container, filling_line, keeper_of,
+};
 #[cfg(test)]
 pub(crate) use named::Named;
 #[cfg(test)]
@@ -65,6 +67,7 @@ pub(crate) fn diagnose(
         lost: quality.lost,
         too_short: courses.too_short,
         untraced: recording.untraced()?,
+        unsearched: recording.unsearched()?,
         holders: recording
             .holders()?
             .into_iter()
@@ -82,6 +85,7 @@ pub(crate) fn diagnose(
             &quality,
             machine,
             suppressions,
+            &facts,
             &mut diagnosis,
         );
     }
@@ -96,9 +100,10 @@ fn judge(
     quality: &Quality,
     machine: &SystemSeries,
     suppressions: &Suppressions,
+    facts: &[Fact],
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, stacks, quality, machine) else {
+    let Some(judged) = process::judge(series, stacks, quality, machine, &diagnosis.holders) else {
         diagnosis.too_short += 1;
         return;
     };
@@ -116,6 +121,11 @@ fn judge(
         series,
         window: judged.window,
         holders: &diagnosis.holders,
+        unsearched: diagnosis.unsearched.get(&series.row.id),
+        facts: facts
+            .iter()
+            .filter(|of| of.process == Some(series.row.id))
+            .collect(),
         stacks,
     };
     keepers.assign(&mut sites);

@@ -67,6 +67,7 @@ pub(super) fn judge(
             rate: finding.rate,
             blocks: None,
             keeper: None,
+            absent: None,
         })
     });
     verdicts.collect()

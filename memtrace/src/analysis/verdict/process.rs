@@ -27,7 +27,9 @@ use crate::{
         window::Window,
     },
     frames::mappings::Use,
-    recording::Stacks,
+    hash::FastMap,
+    ledger::SiteKey,
+    recording::{Holders, Stacks},
 };
 
 /// A process's verdict with its sites' and its tables.
@@ -46,6 +48,7 @@ pub(super) fn judge(
     stacks: &Stacks,
     quality: &Quality,
     machine: &SystemSeries,
+    holders: &FastMap<SiteKey, Holders>,
 ) -> Option<JudgedProcess> {
     let n = series.times.len();
     let ends = series.times.first().zip(series.times.last());
@@ -62,6 +65,7 @@ pub(super) fn judge(
         stacks,
         window,
         quality,
+        holders,
         touched: [Use::Program, Use::Stack, Use::Runtime]
             .map(|what| (what, touched(series, window, what))),
     };
@@ -129,6 +133,7 @@ pub(super) fn judge(
             rate: finding.rate,
             blocks: None,
             keeper: None,
+            absent: None,
         });
     Some(JudgedProcess {
         verdicts: verdicts.collect(),

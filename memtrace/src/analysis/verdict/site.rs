@@ -7,6 +7,7 @@ use super::{
     detectors::SITE,
     diagnosis::{Scope, Verdict},
     evidence::{Amount, Evidence, Statement, grown},
+    keepers::pools,
     line,
     offset::Offset,
     rule::OfSite,
@@ -50,6 +51,11 @@ static WITHOUT: Statement = Statement {
 static OF_LINE: Statement = Statement {
     name: "stacks_of_line",
     sentence: "{stacks} stacks of one line together, as code and callers change:",
+};
+
+static OF_POOL: Statement = Statement {
+    name: "sites_of_container",
+    sentence: "{sites} sites whose blocks one container keeps, together:",
 };
 
 static ARENAS_OF_SITE: Statement = Statement {
@@ -120,43 +126,87 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             }
         })
         .collect();
+    add_pools(context, &offset, &mut judged);
     add_lines(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
 }
 
+/// Judges the sites whose blocks one container keeps by their sum, unless each leaks: its growth has one class.
+fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+    for pool in pools(context, tested_sites(context)) {
+        let class = |site: &SiteSeries| {
+            let mut known = judged.iter().map(|of| &of.verdict);
+            let known = known.find(|of| of.scope == Scope::Site(site.key));
+            known.map(|of| of.class)
+        };
+        let leaks = |site: &&SiteSeries| class(site).is_some_and(Class::is_leak);
+        if pool.iter().all(leaks) {
+            continue;
+        }
+        if let Some(found) = together(context, offset, &pool) {
+            let sites = Amount::Count(pool.len() as f64);
+            let of_pool = OF_POOL.with([("sites", sites)]);
+            replace(context, judged, &pool, &found, &of_pool);
+        }
+    }
+}
+
 /// Judges the sites of a line together that do not leak each by itself. If they do together, each has its part.
 fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
-    let scope = |site: &SiteSeries| Scope::Site(site.key);
     let leaks = |site: &SiteSeries| {
         let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
-        leaks.any(|of| of.verdict.scope == scope(site))
+        leaks.any(|of| of.verdict.scope == Scope::Site(site.key))
     };
     let sites = tested_sites(context).filter(|site| !leaks(site));
     for line in line::of_several(context, sites) {
-        let found = line::together(&line).and_then(|all| {
-            let course = course_of(context, &all, SITE_FLOOR)?;
-            let p = course.trend.p_value;
-            alone(context, &all, &course, p, offset.of_site(&all.key))
-        });
-        let Some((class, all)) = found.filter(|(class, _)| class.is_leak()) else {
-            continue;
+        let found = together(context, offset, &line);
+        if let Some(found) = found.filter(|(class, _)| class.is_leak()) {
+            let stacks = Amount::Count(line.len() as f64);
+            let of_line = OF_LINE.with([("stacks", stacks)]);
+            replace(context, judged, &line, &found, &of_line);
+        }
+    }
+}
+
+/// The class of the sum of sites.
+fn together(
+    context: &Context,
+    offset: &Offset,
+    sites: &[&SiteSeries],
+) -> Option<(Class, SiteFinding)> {
+    let all = line::together(sites)?;
+    let course = course_of(context, &all, SITE_FLOOR)?;
+    let p = course.trend.p_value;
+    alone(context, &all, &course, p, offset.of_site(&all.key))
+}
+
+/// Gives each of the sites its part of what was `found` for their sum; `why` says what they have in common.
+fn replace(
+    context: &Context,
+    judged: &mut Vec<JudgedSite>,
+    sites: &[&SiteSeries],
+    found: &(Class, SiteFinding),
+    why: &Evidence,
+) {
+    let is_one = |of: &JudgedSite| {
+        let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
+        scopes.any(|scope| of.verdict.scope == scope)
+    };
+    judged.retain(|of| !is_one(of));
+    let (class, all) = found;
+    let evidence = [&[why.clone()], &all.evidence[..]].concat();
+    let Context { series, window, .. } = context;
+    for site in sites {
+        let part = SiteFinding {
+            evidence: evidence.clone(),
+            grade: all.grade,
+            runner_up: all.runner_up,
+            rate: Some(window.rate(&site.live_bytes, &series.times)),
+            growth: window.change(&site.live_bytes),
         };
-        judged.retain(|of| !line.iter().any(|site| of.verdict.scope == scope(site)));
-        let stacks = Amount::Count(line.len() as f64);
-        let evidence = [vec![OF_LINE.with([("stacks", stacks)])], all.evidence].concat();
-        let Context { series, window, .. } = context;
-        for site in line {
-            let part = SiteFinding {
-                evidence: evidence.clone(),
-                grade: all.grade,
-                runner_up: all.runner_up,
-                rate: Some(window.rate(&site.live_bytes, &series.times)),
-                growth: window.change(&site.live_bytes),
-            };
-            if part.growth > 0.0 {
-                judged.push(finish(context, site, (class, part)));
-            }
+        if part.growth > 0.0 {
+            judged.push(finish(context, site, (*class, part)));
         }
     }
 }
@@ -400,6 +450,7 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
             .map(|rate| rate + window.rate(&overhead, &series.times)),
         blocks: Some(window.rate(&site.live_count, &series.times)),
         keeper: None,
+        absent: None,
     };
     JudgedSite {
         verdict,

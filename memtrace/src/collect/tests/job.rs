@@ -9,7 +9,11 @@ use std::{
 use memtrace_common::event::{Header, Kind, Lifecycle};
 
 use super::replay::Replay;
-use crate::{collect::collector::CollectError, process, recording::Origin};
+use crate::{
+    collect::collector::CollectError,
+    process,
+    recording::{Meta, Origin},
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -61,7 +65,26 @@ fn tracing(job: &Job) -> Replay {
 
 fn tgids(replay: &Replay) -> Vec<u32> {
     let rows = replay.rows();
-    rows.iter().map(|row| row.tgid).collect()
+    let mut tgids: Vec<u32> = rows.iter().map(|row| row.tgid).collect();
+    tgids.dedup();
+    tgids
+}
+
+#[test]
+fn the_record_of_a_process_begins_when_its_probes_are_set() {
+    let job = Job::start();
+    let mut replay = tracing(&job);
+    let meta = Meta {
+        started_ns: 7_000,
+        ..Meta::default()
+    };
+    replay.collector.observe_all(&meta).unwrap();
+    let last = replay.rows().pop().unwrap();
+    assert_eq!((last.tgid, last.started_ns), (job.shell.id(), 7_000));
+    assert!(replay.collector.join_late(8_000).unwrap());
+    let late = replay.rows().pop().unwrap();
+    assert_eq!(late.tgid, job.child);
+    assert!(late.started_ns > 8_000, "not when its attaching began");
 }
 
 #[test]

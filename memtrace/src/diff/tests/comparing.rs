@@ -41,6 +41,40 @@ fn the_fastest_site_comes_first_and_equal_ones_are_left_out() {
 }
 
 #[test]
+fn sites_of_one_line_are_one_whatever_calls_it() {
+    let stack = |caller: &str| {
+        let mut frames = in_library("f", "1", 1);
+        frames[1] = python("keep", "/srv/app/main.py", 10);
+        frames.push(python(caller, "/srv/app/main.py", 20));
+        frames
+    };
+    let sites = |callers: &[(&str, u64)]| {
+        let sites = callers.iter();
+        sites
+            .map(|(caller, rate)| growing(stack(caller), *rate))
+            .collect::<Vec<_>>()
+    };
+    // A caller that only the new recording has.
+    let comparison = compared(
+        sites(&[("a", 100), ("b", 200)]),
+        sites(&[("a", 500), ("b", 100), ("c", 300)]),
+    );
+    let [site] = &comparison.sites[..] else {
+        panic!("{:?}", comparison.sites);
+    };
+    assert_eq!(
+        (site.baseline.rate.round(), site.new.rate.round()),
+        (300.0, 900.0)
+    );
+    // Growth that moved to another caller is none.
+    let moved = compared(
+        sites(&[("a", 300), ("b", 10)]),
+        sites(&[("a", 10), ("b", 300)]),
+    );
+    assert!(moved.sites.is_empty(), "{:?}", moved.sites);
+}
+
+#[test]
 fn a_leak_on_both_sides_within_load_variation_is_not_new() {
     let leak = |rate| vec![growing(in_library("f", "1", 1), rate)];
     let alike = compared(leak(1000), leak(1100));

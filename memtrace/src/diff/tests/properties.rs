@@ -59,7 +59,7 @@ fn site(rng: &mut Rng) -> Site {
     }
     site.live_bytes = rng.u64(0..1000);
     site.layer = [Layer::Heap, Layer::Vm][rng.usize(..2)];
-    site.by_allocator = site.layer == Layer::Vm && rng.bool();
+    site.is_space = site.layer == Layer::Vm && rng.bool();
     site
 }
 
@@ -83,7 +83,7 @@ fn cases(count: u64) -> impl Iterator<Item = (u64, Run, Run)> {
 }
 
 fn own_bytes(run: &Run) -> u64 {
-    let sites = run.sites.iter().filter(|site| !site.by_allocator);
+    let sites = run.sites.iter().filter(|site| !site.is_space);
     sites.map(|site| site.live_bytes).sum()
 }
 

@@ -238,6 +238,8 @@ impl Graph<'_> {
             }
             scanner.scan(memory.now(), range, |at, value| {
                 // One more than the limit shows that there are too many.
+                // PyTorch marks some by the lowest bit.
+                let value = value & !1;
                 if hits.len() <= MOST_WORDS
                     && objects.contains_key(&value)
                     && !known.contains_key(&at)
@@ -305,9 +307,30 @@ impl Graph<'_> {
             Some(block) if !native::is_allocated(memory.now(), self.blocks.block(block)) => {
                 Place::Free
             }
+            Some(_) if self.is_tensor(start, memory.now()) => of_tensor(at, start, memory.now()),
             Some(block) if self.holder(block as NodeId).is_none() => Place::Hidden(start),
             _ => Place::Elsewhere,
         }
+    }
+
+    /// Whether a block is PyTorch's C++ side of a tensor.
+    fn is_tensor(&self, block: u64, memory: &Live) -> bool {
+        let native = self.native;
+        let of_type = native.types.type_of(memory, &native.modules, block);
+        of_type.is_some_and(|name| &*name == "c10::TensorImpl")
+    }
+}
+
+/// The word of a tensor's C++ side that points to its Python object: that is borrowed if nothing but this object refers to
+/// the C++ side. Otherwise it may be a reference, as the lowest bit says in older versions.
+fn of_tensor(at: u64, tensor: u64, memory: &Live) -> Place {
+    /// `c10::intrusive_ptr_target`: a vtable, then the number of references in 32 bits.
+    const REFERENCES: u64 = 8;
+    let references = memory.word(tensor + REFERENCES).map(|word| word as u32);
+    let is_marked = memory.word(at).is_none_or(|word| word & 1 != 0);
+    match references == Some(1) && !is_marked {
+        true => Place::Free,
+        false => Place::Elsewhere,
     }
 }
 

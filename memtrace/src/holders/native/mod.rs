@@ -5,7 +5,6 @@
 mod blocks;
 mod frames;
 mod glibc;
-mod managed;
 mod modules;
 mod roots;
 mod scan;

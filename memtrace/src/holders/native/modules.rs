@@ -2,6 +2,7 @@
 
 use crate::{
     file::{BUDGET, FileBytes},
+    frames::runtime_heaps::{self, RuntimeHeap},
     names::Namer,
     process::{
         elf::{Elf, Segment, ThreadLocal, Variable},
@@ -99,12 +100,29 @@ impl Modules {
         self.containing(address).map(|module| &*module.name)
     }
 
+    /// Names of all files, without folders.
+    pub(in crate::holders) fn file_names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|module| &*module.name)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Module> {
         self.list.iter()
     }
 
+    /// The runtime of a language with a heap of its own.
+    pub(super) fn runtime(&self) -> Option<&'static RuntimeHeap> {
+        let named = |module: &Module| runtime_heaps::in_file(&module.name, |_| false);
+        let in_file = |module: &Module| {
+            runtime_heaps::in_file(&module.name, |section| self.has_section(module, section))
+        };
+        let mut files = self.iter();
+        files
+            .find_map(named)
+            .or_else(|| self.iter().find_map(in_file))
+    }
+
     /// Whether a file has a section of this name.
-    pub(super) fn has_section(&self, module: &Module, name: &str) -> bool {
+    fn has_section(&self, module: &Module, name: &str) -> bool {
         let Some(file) = self.open(module) else {
             return false;
         };
@@ -121,9 +139,18 @@ impl Modules {
         module.range.contains(&address).then_some(module)
     }
 
-    /// A programmer's name for the word at an absolute address: `libfoo.so: cache + 0x10`.
+    /// A programmer's name for the word at an absolute address: `libfoo.so: cache + 0x10`. A runtime reaches every object
+    /// of a program from variables of its own.
     pub(super) fn describe(&self, address: u64) -> Option<String> {
         let module = self.containing(address)?;
+        let variable = self.describe_in(module, address);
+        Some(match runtime_heaps::in_file(&module.name, |_| false) {
+            Some(runtime) => format!("{}'s own memory ({variable})", runtime.name),
+            None => variable,
+        })
+    }
+
+    fn describe_in(&self, module: &Module, address: u64) -> String {
         let virt = address.wrapping_sub(module.bias);
         let found = find(&self.names(module).variables, virt);
         let variable = found.map(|(named, offset)| (self.demangle(&named.name), offset));
@@ -132,7 +159,7 @@ impl Modules {
             Some((name, offset)) => format!("{name} + {offset:#x}"),
             None => format!("{virt:#x}"),
         };
-        Some(format!("{}: {place}", module.name))
+        format!("{}: {place}", module.name)
     }
 
     /// Mangled name of the variable that begins at an absolute address.

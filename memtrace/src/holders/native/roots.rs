@@ -3,7 +3,6 @@
 use super::super::memory::Memory;
 use super::super::reference::cost;
 use super::frames::Functions;
-use super::managed;
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
@@ -251,8 +250,8 @@ impl Roots {
         let size = units::size(mapping.len());
         match mapping.path.as_deref() {
             Some(path) => format!("mapping of {size} ({})", path.display()),
-            None => match managed::of(modules) {
-                Some(managed) => managed.describe(&size),
+            None => match modules.runtime() {
+                Some(runtime) => format!("heap of {}, mapping of {size}", runtime.name),
                 None => format!("anonymous mapping of {size}"),
             },
         }

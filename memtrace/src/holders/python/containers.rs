@@ -10,7 +10,7 @@ use super::{
 };
 
 /// More items do not fit any machine.
-const MOST: u64 = 1 << 36;
+pub(super) const MOST: u64 = 1 << 36;
 
 /// `PyListObject`.
 pub(super) fn list(words: &mut Words<'_>, list: u64, visit: &mut Visit<'_>) -> Option<()> {
@@ -141,6 +141,10 @@ pub(super) fn context_node(words: &mut Words<'_>, node: u64, visit: &mut Visit<'
     }
     Some(())
 }
+
+/// `dequeobject.maxlen`, and `lru_cache_object.maxsize` (Modules/_functoolsmodule.c): -1 without a limit.
+pub(super) const DEQUE_LIMIT: u64 = 64;
+pub(super) const LRU_LIMIT: u64 = 96;
 
 /// `dequeobject` (Modules/_collectionsmodule.c): blocks of 64 items that are linked.
 pub(super) fn deque(words: &mut Words<'_>, deque: u64, visit: &mut Visit<'_>) -> Option<()> {

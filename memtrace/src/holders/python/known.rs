@@ -16,6 +16,8 @@ pub(super) enum Kind {
     Dict,
     Set,
     Deque,
+    /// A function with `functools.lru_cache`.
+    Lru,
     Type,
     Module,
     Function,
@@ -40,6 +42,9 @@ pub(super) enum Rest {
 
 /// `PyContextVar.var_name`.
 pub(super) const CONTEXT_VARIABLE_NAME: u64 = 16;
+
+/// How the function of an `lru_cache` refers to the dict that is the cache.
+pub(in super::super) const OF_LRU: Label = Label::Internal("its cache");
 
 /// The known fields of a type.
 pub(super) struct Known {
@@ -201,12 +206,9 @@ pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
             Rest::Nothing,
         ),
         "_thread._localdummy" => plain(vec![internal(16, "its variables")], Rest::Nothing),
-        "functools._lru_cache_wrapper" => plain(
-            vec![
-                internal(72, "its cache"),
-                attribute(88, "__wrapped__"),
-                internal(96, "its size"),
-            ],
+        "functools._lru_cache_wrapper" => of(
+            Kind::Lru,
+            vec![(72, OF_LRU, cost::TYPED), attribute(88, "__wrapped__")],
             Rest::Nothing,
         ),
         "functools._lru_list_elem" => plain(

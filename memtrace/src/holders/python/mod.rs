@@ -21,6 +21,7 @@ mod text;
 mod types;
 mod words;
 
+pub(super) use known::OF_LRU;
 pub(super) use open::NotRecognised;
 pub(super) use references::Object;
 pub(super) use roots::Root;

@@ -64,6 +64,17 @@ impl Object<'_> {
         let value = memory.word(place)?;
         Some(Length { value, place })
     }
+
+    /// Number of elements that it holds at most, if it drops others beyond that.
+    fn limit(&self, memory: &dyn Memory) -> Option<u64> {
+        let offset = match self.ty.kind {
+            Kind::Deque => containers::DEQUE_LIMIT,
+            Kind::Lru => containers::LRU_LIMIT,
+            _ => return None,
+        };
+        let limit = memory.word(self.address + offset)?;
+        (limit <= containers::MOST).then_some(limit)
+    }
 }
 
 impl Python {
@@ -115,7 +126,7 @@ impl Python {
         let layout = &self.layout;
         attributes::references(layout, words, address, ty, visit);
         match ty.kind {
-            Kind::Plain => {}
+            Kind::Plain | Kind::Lru => {}
             Kind::List => {
                 containers::list(words, address, visit);
             }
@@ -179,6 +190,11 @@ impl Python {
             _ => memory.word(address + OB_SIZE)?.min(MOST_ITEMS),
         };
         Some(ty.size.saturating_add(items.saturating_mul(ty.item_size)))
+    }
+
+    /// See [`Object::limit`].
+    pub(in super::super) fn limit(&self, memory: &dyn Memory, address: u64) -> Option<u64> {
+        self.object(memory, address)?.limit(memory)
     }
 
     /// See [`Object::length`].

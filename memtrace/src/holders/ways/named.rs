@@ -14,6 +14,15 @@ pub(super) struct Named {
 }
 
 impl Named {
+    /// Makes the function of an `lru_cache` one step with the dict that is the cache.
+    pub(super) fn be_cache(&mut self, dict: Self) {
+        self.node = dict.node;
+        self.step.type_name = Some("lru_cache".to_owned());
+        self.step.length = dict.step.length;
+        self.step.growth_per_s = dict.step.growth_per_s;
+        self.step.buffer = dict.step.buffer;
+    }
+
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.step.kind == other.step.kind
             && self.general == other.general

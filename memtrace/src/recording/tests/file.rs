@@ -93,6 +93,19 @@ fn processes_that_are_not_traced_are_read_as_they_were_written() {
     assert_eq!(read, [of(812, "denied"), of(813, "once more")]);
 }
 
+#[test]
+fn the_start_of_a_recording_replaces_the_creation_of_its_file() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let begun = Meta {
+        started_ns: START + 5 * SECOND,
+        ..meta()
+    };
+    writer.begins(&begun).unwrap();
+    writer.finish(START + 6 * SECOND).unwrap();
+    assert_eq!(*Recording::open(&path).unwrap().meta(), begun);
+}
+
 fn open_error(path: &Path) -> String {
     Recording::open(path).unwrap_err().to_string()
 }

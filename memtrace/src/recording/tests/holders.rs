@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Collector, StepKind, WayKind,
+    Collector, StepKind, Unknown, Unsearched, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -19,14 +19,18 @@ fn holders_read_back() {
             .map(|kind| step(kind, "name", "type"))
             .collect(),
         container: None,
+        container_number: None,
         expression: None,
     };
+    let mut bounded = tree();
+    bounded.steps[1].length = Some(120);
+    bounded.steps[1].limit = Some(128);
     let first = holders(
         heap_site(1),
         64,
         vec![
             (40, WayKind::Path(history(Some(heap_site(2))))),
-            (10, WayKind::Path(tree())),
+            (10, WayKind::Path(bounded)),
             (8, WayKind::Path(every_kind)),
             (3, WayKind::Cycle(Collector::On)),
             (3, WayKind::Cycle(Collector::Off)),
@@ -38,7 +42,8 @@ fn holders_read_back() {
             (2, WayKind::Nothing),
         ],
     );
-    let unknown = holders(heap_site(3), 12, vec![]);
+    let mut unknown = holders(heap_site(3), 12, vec![]);
+    unknown.unknown = Some(Unknown::Unclear);
     writer.holders(&first).unwrap();
     writer.holders(&unknown).unwrap();
     writer.finish(START + SECOND).unwrap();
@@ -111,4 +116,27 @@ fn a_path_that_makes_no_sense_is_an_error() {
     change("UPDATE holders_way SET container = -1");
     change("UPDATE holders_way SET container = 2, held = 'otherwise'");
     change("UPDATE holders_way SET held = 'path', container = 'list'");
+}
+
+#[test]
+fn reasons_for_no_search_read_back() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    let reasons = [
+        Unsearched::NotRequested,
+        Unsearched::CutShort,
+        Unsearched::Failed("process 7 has ended".into()),
+    ];
+    for (process, why) in (1..).zip(&reasons) {
+        writer.unsearched(ProcessId(process), why).unwrap();
+    }
+    writer.finish(START + SECOND).unwrap();
+    let read = Recording::open(&path).unwrap().unsearched().unwrap();
+    let read = [1, 2, 3].map(|process| read[&ProcessId(process)].clone());
+    assert_eq!(read, reasons);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let change = "UPDATE unsearched SET why = 'otherwise'";
+    connection.execute(change, []).unwrap();
+    let error = Recording::open(&path).unwrap().unsearched().unwrap_err();
+    assert!(error.to_string().contains("damaged"), "{error}");
 }

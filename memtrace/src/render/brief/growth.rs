@@ -18,7 +18,7 @@ use crate::{
     },
     view::{
         Filter,
-        findings::{self as view, Finding, Line},
+        findings::{self as view, Finding, Line, Part},
     },
 };
 
@@ -92,12 +92,17 @@ fn finding_data(finding: &Finding) -> Value {
 fn line_data(of: &Line, tgid: u32) -> Value {
     json!({
         "allocated_by": of.allocates.map(frame),
+        "also_allocated_by": of.others.iter().map(part).collect::<Vec<_>>(),
         "kept_by": of.keeper.map(kept),
         "bytes_per_s": of.bytes.round(),
         "blocks_per_s": of.blocks,
         "holes_bytes_per_s": of.holes.round(),
         "next": of.next.first().map(|next| clean(&advice::words(next, tgid))),
     })
+}
+
+fn part(of: &Part) -> Value {
+    json!({ "allocated_by": of.allocates.map(frame), "bytes_per_s": of.bytes.round() })
 }
 
 fn kept(of: &Keeper) -> Value {

@@ -6,7 +6,7 @@ use std::{io::Write, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    diff::{Absence, Comparison, Growth, Level, Matched, SiteDifference, isa},
+    diff::{Absence, Comparison, Growth, Level, Matched, Memory, SiteDifference, isa},
     frames::Frame,
     render::until_closed,
 };
@@ -43,6 +43,10 @@ fn value(comparison: &Comparison, top: usize) -> Value {
         "per": comparison.per.unit(),
         "baselines": comparison.baselines,
         "new": comparison.new,
+        "memory": {
+            "baseline": memory(&comparison.memory[0]),
+            "new": memory(&comparison.memory[1]),
+        },
         "fingerprint": facts.collect::<Vec<_>>(),
         "not_compared": comparison.not_compared.iter().map(|gap| json!({
             "recording": gap.run,
@@ -67,6 +71,16 @@ fn value(comparison: &Comparison, top: usize) -> Value {
             "reasons": reasons,
         })).collect::<Vec<_>>(),
         "too_short": comparison.short,
+    })
+}
+
+fn memory(of: &Memory) -> Value {
+    json!({
+        "resident_bytes": of.resident,
+        "growth_bytes_per_s": of.growth,
+        "free_in_allocators_bytes_per_s": of.free,
+        "class": of.verdict.map(|(class, _)| class.name()),
+        "grade": of.verdict.map(|(_, grade)| grade.name()),
     })
 }
 

@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     diff::{
-        Absence, Comparison, Difference, Level, Matched, Per, SiteDifference, Stack, Workload,
-        is_of_session, is_unread, isa,
+        Absence, Comparison, Difference, Level, Matched, Memory, Per, SiteDifference, Stack,
+        Workload, is_of_session, is_unread, isa,
     },
     escape::clean,
     frames::{library::Part, own_line},
@@ -88,6 +88,7 @@ impl Text<'_> {
         if let Some(workload) = comparison.workload {
             self.workload(out, workload)?;
         }
+        self.memory(out)?;
         self.facts(out)?;
         self.sites(out)?;
         self.matching(out)
@@ -103,8 +104,26 @@ impl Text<'_> {
         writeln!(out, "  these are different programs: {old} and {new}")
     }
 
-    /// What grows faster than in the baseline, in one line.
+    /// What grows faster than in the baseline, and whether more memory is resident.
     fn conclusion(&self, out: &mut impl Write) -> io::Result<()> {
+        self.fastest(out)?;
+        let [old, new] = &self.comparison.memory;
+        if !new.is_unlike(old) {
+            return Ok(());
+        }
+        let of_old = match self.comparison.baselines.len() {
+            1 => "the baseline",
+            _ => "the largest of the baselines",
+        };
+        writeln!(
+            out,
+            "  resident memory at the end: {}, and {} in {of_old}",
+            size(new.resident),
+            size(old.resident)
+        )
+    }
+
+    fn fastest(&self, out: &mut impl Write) -> io::Result<()> {
         let sites = &self.comparison.sites;
         let sure = |site: &&SiteDifference| site.is_beyond_load() && site.delta.is_sure();
         let more = sites.iter().filter(|site| grows_more(site.delta.rate));
@@ -135,6 +154,24 @@ impl Text<'_> {
             place.unwrap_or_default(),
             first.layer.name(),
         )
+    }
+
+    /// How much memory the processes have, whatever their sites hold.
+    fn memory(&self, out: &mut impl Write) -> io::Result<()> {
+        let [old, new] = &self.comparison.memory;
+        let sizes = |of: &Memory| size(of.resident);
+        let growth = |of: &Memory| signed(of.growth);
+        let free = |of: &Memory| signed(of.free);
+        writeln!(out, "\nResident memory of the processes")?;
+        for (name, of) in [
+            ("at the end", &sizes as &dyn Fn(&Memory) -> String),
+            ("growth per s", &growth),
+            ("  free in allocators", &free),
+            ("verdict", &verdict),
+        ] {
+            writeln!(out, "  {name:<50} {:>12} → {:>12}", of(old), of(new))?;
+        }
+        Ok(())
     }
 
     /// Warnings that limit the figures.
@@ -309,7 +346,7 @@ impl Text<'_> {
             true => Ok(()),
             false => writeln!(
                 out,
-                "\nMappings made by allocators, which contain the blocks above: {}/{unit} in {} (--format json lists them)",
+                "\nAddress space of allocators, stacks and libraries, with the blocks above in it: {}/{unit} in {} (--format json lists it)",
                 signed(rate),
                 plural(mappings.len() as u64, "site")
             ),
@@ -406,6 +443,12 @@ impl Text<'_> {
             plural(row.sites, "site")
         )
     }
+}
+
+fn verdict(of: &Memory) -> String {
+    of.verdict.map_or("too short".to_owned(), |(class, grade)| {
+        format!("{} ({})", class.name(), grade.name())
+    })
 }
 
 fn grows_more(rate: f64) -> bool {

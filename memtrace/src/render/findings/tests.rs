@@ -10,8 +10,8 @@ use crate::{
     frames::fixture::{native, python},
     ledger::{ProcessId, SiteKey},
     recording::{
-        Collector, Origin, ProcessRow, Untraced,
-        fixture::{history, tree},
+        Collector, Origin, ProcessRow, Untraced, WayKind,
+        fixture::{history, holders, tree},
     },
 };
 use memtrace_common::unwind::End;
@@ -37,6 +37,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         rate: Some(rate),
         blocks: Some(25.0),
         keeper: None,
+        absent: None,
     }
 }
 
@@ -44,6 +45,7 @@ fn leak() -> Diagnosis {
     let keeper = Keeper {
         how: How::Container("list"),
         line: Some(python("Service.log", "/srv/server.py", 38)),
+        package: None,
     };
     let mut found = Diagnosis {
         verdicts: vec![
@@ -144,7 +146,7 @@ fn a_leak_whose_sites_are_suppressed_is_not_the_headline() {
 /// The leak, kept so.
 fn kept_so(how: How, line: Option<Frame>) -> Diagnosis {
     let mut found = leak();
-    found.verdicts[1].keeper = Some(Keeper { how, line });
+    found.verdicts[1].keeper = Some(Keeper::new(how, line));
     found
 }
 
@@ -160,7 +162,7 @@ fn an_observed_path_is_shown_in_short() {
          \x20 process       7, 1.2 MiB/s in total\n\
          \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
          \x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n\
-         \x20 path          module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block\n\
+         \x20 path          module __main__ . service . history [i] → Tensor → c10::TensorImpl → … → block\n\
          \x20 filled by     Service.log  /srv/server.py:38\n\
          \x20 next          see the kept blocks\n"
     );
@@ -187,6 +189,7 @@ fn the_observed_path_is_shown_for_two_sites_of_a_line() {
         keeper: Some(Keeper {
             how: How::Path { path, share: 1.0 },
             line: None,
+            package: None,
         }),
         ..verdict(Class::Leak, Scope::Site(other), 60_000.0)
     });
@@ -458,4 +461,73 @@ fn any_findings_fit_on_a_screen() {
     assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
     assert!(text.contains("more, see below"), "{text}");
     assert!(text.starts_with("leak (grade B): Service.log"));
+}
+
+#[test]
+fn lines_whose_blocks_one_container_keeps_are_one_finding() {
+    let mut found = leak();
+    let path = history(None);
+    let other = SiteKey {
+        stack: StackId(2),
+        ..SITE
+    };
+    let own = SiteKey {
+        stack: StackId(3),
+        ..SITE
+    };
+    found.accounts.clear();
+    found.verdicts.truncate(1);
+    for (site, rate) in [(SITE, 500_000.0), (other, 400_000.0), (own, 20_000.0)] {
+        let keeper = Keeper {
+            how: How::Path {
+                path: path.clone(),
+                share: 1.0,
+            },
+            line: Some(python("Service.log", "/srv/server.py", 38)),
+            package: None,
+        };
+        found.verdicts.push(Verdict {
+            keeper: Some(keeper),
+            ..verdict(Class::Leak, Scope::Site(site), rate)
+        });
+        let held = vec![(64, WayKind::Path(path.clone()))];
+        // Too small to be searched for.
+        if site != own {
+            found.holders.insert(site, holders(site, 64, held));
+        }
+        let line = python("Service.handle", "/srv/server.py", site.stack.0 * 10);
+        found.stacks.put(site.stack, End::Complete, None, [line]);
+    }
+    let shown = text(&found);
+    assert!(
+        shown.starts_with("leak (grade B): Service.log keeps 25 blocks/s (898.4 KiB/s)\n"),
+        "{shown}"
+    );
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines[2..5],
+        [
+            "  allocated by  Service.handle  /srv/server.py:10",
+            "  and           390.6 KiB/s by Service.handle  /srv/server.py:20",
+            "  and           19.5 KiB/s by Service.handle  /srv/server.py:30",
+        ]
+    );
+    assert_eq!(shown.matches("Service.handle").count(), 3, "{shown}");
+    // Another container.
+    if let Some(WayKind::Path(path)) = found.holders.get_mut(&other).map(|of| &mut of.ways[0].held)
+    {
+        path.container_number = Some(8);
+    }
+    if let Some(Keeper {
+        how: How::Path { path, .. },
+        ..
+    }) = &mut found.verdicts[2].keeper
+    {
+        path.steps[2].length = Some(9);
+    }
+    let shown = text(&found);
+    assert!(
+        shown.contains("keeps 25 blocks/s (507.8 KiB/s)\n"),
+        "{shown}"
+    );
 }

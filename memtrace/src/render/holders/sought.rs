@@ -4,15 +4,14 @@ use std::{io, time::Duration};
 
 use serde_json::{Value, json};
 
-use super::{json_of_way, way as in_words, whole};
+use super::{absent, json_of_way, way as in_words, whole};
 use crate::{
     escape::clean,
     recording::{Answer, AsOf, Found, Kept, Retainer, Retainers, Sample, Stacks, Way, WayKind},
     units::{self, grouped, seconds},
 };
 
-const UNKNOWN: &str =
-    "unknown: there is no live object or block, or no path to it held long enough";
+const UNKNOWN: &str = "there is no live object or block, or no path to it held long enough";
 
 /// The answer to each question, as text.
 pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Result<()> {
@@ -28,7 +27,8 @@ pub(crate) fn holders(found: &Found<Answer>, out: &mut impl io::Write) -> io::Re
             writeln!(out, "  {}", sentence(kept, sample.known))?;
         }
         if sample.ways.is_empty() && sample.sampled > 0 {
-            writeln!(out, "  {UNKNOWN}")?;
+            let why = sample.unknown.map_or(UNKNOWN, absent::unknown);
+            writeln!(out, "  unknown: {why}")?;
         }
         for way in &sample.ways {
             for line in lines(way, sample) {
@@ -118,18 +118,15 @@ fn lines(way: &Way, sample: &Sample) -> Vec<String> {
         0 | 1 => String::new(),
         _ => format!("{} of {}: ", way.blocks, sample.sampled),
     };
-    match &way.held {
-        WayKind::Path(path) => {
-            let whole = format!("{share}{}", whole(path, None));
-            let expression = path.expression.as_deref();
-            let example = expression.map(|text| format!("in Python: {}", clean(text)));
-            std::iter::once(whole).chain(example).collect()
-        }
-        held => vec![format!(
-            "{share}{}",
-            in_words(held, |path| whole(path, None))
-        )],
-    }
+    let held = in_words(&way.held, |path| whole(path, None));
+    let path = match &way.held {
+        WayKind::Path(path) => path.expression.as_deref(),
+        _ => None,
+    };
+    let example = path.map(|text| format!("in Python: {}", clean(text)));
+    std::iter::once(format!("{share}{held}"))
+        .chain(example)
+        .collect()
 }
 
 /// The answer as JSON.

@@ -1,10 +1,13 @@
 //! Paths as people and scripts read them.
 
-use super::*;
+use super::{
+    path::{figures, place},
+    *,
+};
 use crate::{
     frames::fixture::{native, python},
     recording::{
-        Collector,
+        Collector, Step, StepKind, Unknown,
         fixture::{heap_site, history, holders, step, tree},
     },
 };
@@ -14,6 +17,7 @@ fn kept(path: Path) -> Keeper {
     Keeper {
         how: How::Path { path, share: 1.0 },
         line: None,
+        package: None,
     }
 }
 
@@ -44,7 +48,10 @@ fn a_path_without_a_container_has_its_root_and_its_last_name() {
     );
     let mut path = history(None);
     (path.container, path.expression) = (None, None);
-    assert_eq!(sentence(&kept(path), None), "kept by __main__ … [i]");
+    assert_eq!(
+        sentence(&kept(path), None),
+        "kept by __main__.service.history[i]"
+    );
 }
 
 #[test]
@@ -139,7 +146,7 @@ fn paths_through_one_container_are_one_line() {
     assert_eq!(
         lines[0],
         "held, 50 of 64 blocks examined, by 2 paths such as: module __main__ . service . history  \
-(list, 1,648 items, +27/s like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → … (2 left out) → B → A → block"
+(list, 1,648 items, +27/s like the site)  [i] → Tensor → c10::TensorImpl → c10::StorageImpl → D → C → B → A → block"
     );
     assert_eq!(lines.len(), 6);
     assert_eq!(lines[5], "also, 3: in 2 other ways");
@@ -176,25 +183,100 @@ fn every_way_is_a_line() {
 }
 
 #[test]
-fn a_folded_path_keeps_its_ends_and_its_container() {
+fn a_folded_path_keeps_the_names_of_the_program() {
     let path = history(None);
     assert_eq!(
         folded(&path, 200),
         "module __main__ . service . history [i] → Tensor → c10::TensorImpl → c10::StorageImpl → block"
     );
+    // First the insides of libraries are left out.
     assert_eq!(
         folded(&path, 84),
-        "module __main__ . service . history [i] → Tensor → … → c10::StorageImpl → block"
+        "module __main__ . service . history [i] → Tensor → c10::TensorImpl → … → block"
     );
     assert_eq!(
         folded(&path, 70),
-        "module __main__ . service . history → … → c10::StorageImpl → block"
+        "module __main__ . service . history [i] → Tensor → … → block"
     );
     assert_eq!(
         folded(&path, 10),
-        "module __main__ → … . history → … → c10::StorageImpl → block"
+        "module __main__ → … . history → … → block"
     );
-    assert_eq!(folded(&tree(), 10), words(&tree(), None, false).concat());
+    assert_eq!(folded(&tree(), 10), "libfoo.so: g_cache + 0x10 → … → block");
+}
+
+#[test]
+fn an_exception_and_a_graph_are_seen_in_a_folded_path() {
+    let mut path = history(None);
+    path.steps.splice(
+        3..,
+        [
+            step(StepKind::Object, "[i]", "ValueError"),
+            step(StepKind::Object, ".__traceback__", "traceback"),
+            step(StepKind::Object, ".tb_next", "traceback"),
+            step(StepKind::Object, ".tb_frame", "frame"),
+            step(StepKind::Object, ".f_locals['body']", "tuple"),
+            step(StepKind::Object, "[i]", "torch.Tensor"),
+            step(StepKind::Block, "", "c10::TensorImpl"),
+            step(StepKind::Block, "", "c10::StorageImpl"),
+            step(StepKind::Block, "", ""),
+        ],
+    );
+    let folded_to = |columns| folded(&path, columns);
+    assert_eq!(
+        folded_to(130),
+        "module __main__ . service . history [i] → ValueError . __traceback__ . tb_next . tb_frame \
+         . f_locals['body'] → tuple → … → block"
+    );
+    assert_eq!(
+        folded_to(96),
+        "module __main__ . service . history [i] → ValueError → … . f_locals['body'] → tuple → … → block"
+    );
+    let mut path = history(None);
+    let graph = |name: &str| {
+        step(
+            StepKind::Block,
+            "",
+            &format!("torch::autograd::generated::{name}"),
+        )
+    };
+    path.steps.splice(
+        4..4,
+        [
+            step(StepKind::Block, "", "c10::TensorImpl"),
+            step(StepKind::Block, "", "torch::autograd::AutogradMeta"),
+            graph("MeanBackward0"),
+            step(StepKind::Block, "", ""),
+            graph("AddmmBackward0"),
+        ],
+    );
+    assert_eq!(
+        folded(&path, 104),
+        "module __main__ . service . history [i] → Tensor → … → MeanBackward0 → … → AddmmBackward0 → … → block"
+    );
+}
+
+#[test]
+fn names_follow_their_root_as_far_as_they_go() {
+    let mut path = history(None);
+    path.container = None;
+    path.expression = None;
+    path.steps[2].name = ".cache".into();
+    path.steps
+        .insert(3, step(StepKind::Object, " (its state)", ""));
+    assert_eq!(place(&path), "__main__.service.cache (its state)[i]");
+    path.steps[3].name = "word".into();
+    assert_eq!(place(&path), "__main__.service.cache … [i]");
+}
+
+#[test]
+fn a_container_with_a_limit_says_how_full_it_is() {
+    let cache = Step {
+        length: Some(120),
+        limit: Some(128),
+        ..step(StepKind::Object, ".plan", "lru_cache")
+    };
+    assert_eq!(figures(&cache, None), "lru_cache, 120 of 128 items");
 }
 
 #[test]
@@ -245,7 +327,7 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     assert_eq!(
         value["path"][2],
         json!({
-            "kind": "object", "name": ".history", "type": "list", "length": 1648,
+            "kind": "object", "name": ".history", "type": "list", "length": 1648, "limit": null,
             "growth_per_s": 26.8, "repeated": 1,
             "function": "Service.log", "file": "/srv/server.py", "line": 38,
         })
@@ -294,4 +376,29 @@ fn a_cycle_of_lost_blocks_names_their_types_once() {
     assert!(one.ends_with("`Node` points back to itself"), "{one}");
     let none = lost_cycle(&path(&[None, None]));
     assert!(none.ends_with("they point to each other"), "{none}");
+}
+
+#[test]
+fn a_way_of_words_alone_is_likely() {
+    let mut path = tree();
+    path.steps[1].type_name = None;
+    let of = holders(heap_site(1), 4, vec![(4, WayKind::Path(path))]);
+    assert_eq!(
+        lines(&of, None),
+        [
+            "held, 4 of 4 blocks examined: probably libfoo.so: g_cache + 0x10 → block ×12,345 → block"
+        ]
+    );
+}
+
+#[test]
+fn what_is_unknown_has_a_reason() {
+    let mut of = holders(heap_site(1), 9, vec![]);
+    of.unknown = Some(Unknown::Changing);
+    assert_eq!(
+        lines(&of, None),
+        [
+            "held: unknown for the 9 blocks examined: the references to them changed while they were read"
+        ]
+    );
 }

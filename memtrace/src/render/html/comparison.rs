@@ -95,7 +95,7 @@ fn add(columns: &mut Sites, layers: &mut Layers, sites: &[&SiteDifference]) {
     let tenths = |rate: f64| (rate * 10.0).round() / 10.0;
     columns
         .layer
-        .push(layers.place(first.layer, first.by_allocator));
+        .push(layers.place(first.layer, first.is_space));
     columns.process.push(0);
     columns
         .live

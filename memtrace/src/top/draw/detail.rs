@@ -116,7 +116,7 @@ fn kept(
     if let Some(line) = &keeper.line {
         let place = names::source_line(line).unwrap_or_default();
         lines.push((
-            "filled by",
+            render::line_label(&keeper),
             text::named(&names::plain(line), &place, columns),
         ));
     }

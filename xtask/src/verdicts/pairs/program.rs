@@ -1,11 +1,15 @@
 //! Builds and starts the programs of the pairs.
 
-use super::{
-    super::{Options, python, running::Running},
-    table::{Pair, mode},
+use super::{super::Options, table::Pair};
+use crate::{
+    command::root,
+    targets::{
+        building::{self, python},
+        mode,
+        running::Running,
+    },
 };
-use crate::command::{output, root, run};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
@@ -30,10 +34,8 @@ impl Programs {
             .flat_map(|pair| pair.sources)
             .copied()
             .collect();
-        for source in sources {
-            if let Some(mut compiler) = compiler(source, folder, &python)? {
-                run(&mut compiler).context("apt-get install gcc g++ python3-dev")?;
-            }
+        for name in sources {
+            building::build(&source(name), folder, &python)?;
         }
         Ok(Programs {
             folder: folder.to_owned(),
@@ -46,34 +48,6 @@ impl Programs {
 /// Where the sources are.
 pub(super) fn source(name: &str) -> PathBuf {
     root().join("tests/targets/pairs").join(name)
-}
-
-/// As users build a release: optimised, with debug information. `None`: needs no compiling.
-fn compiler(name: &str, folder: &Path, python: &Path) -> Result<Option<Command>> {
-    let (stem, language) = name.rsplit_once('.').unwrap_or((name, ""));
-    let mut command = match language {
-        "py" => return Ok(None),
-        "rs" => Command::new("rustc"),
-        "cc" => Command::new("c++"),
-        _ => Command::new("cc"),
-    };
-    command.arg("-g");
-    match language {
-        "rs" => command.args(["-O", "--edition", "2024"]),
-        _ => command.args(["-O2", "-pthread"]),
-    };
-    let mut binary = stem.to_owned();
-    if name == "extension.c" {
-        let print = [
-            "-c",
-            "import sysconfig; print(sysconfig.get_path('include'))",
-        ];
-        let headers = output(Command::new(python).args(print))?;
-        command.args(["-shared", "-fPIC", "-I", &headers]);
-        binary += ".so";
-    }
-    command.arg("-o").arg(folder.join(binary)).arg(source(name));
-    Ok(Some(command))
 }
 
 /// Starts a program and waits for the line that it prints once it is warm.

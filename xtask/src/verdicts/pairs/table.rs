@@ -1,13 +1,9 @@
 //! The pairs, and the expected answers for those that leak.
 
 use super::{super::Frame, program::source};
-use anyhow::{Context, Result};
+use crate::targets::{marks, mode};
+use anyhow::Result;
 use std::{fmt, path::Path};
-
-/// The mode argument of a program, also in the names of its files.
-pub(super) const fn mode(leaks: bool) -> &'static str {
-    if leaks { "leak" } else { "ok" }
-}
 
 /// A program with a line that leaks.
 pub(super) struct Pair {
@@ -369,38 +365,18 @@ impl Pair {
 
     /// Reads the sources for the comments.
     pub(super) fn marks(&self) -> Result<Marks> {
-        let mut allocates = Vec::new();
-        let mut keeps = Vec::new();
-        for &name in self.sources {
-            let path = source(name);
-            let text = std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read `{}`", path.display()))?;
-            for (line, number) in text.lines().zip(1..) {
-                if self.is_marked(line, "allocates") {
-                    allocates.push((name, number));
-                }
-                if self.is_marked(line, "keeps") {
-                    keeps.push((name, number));
-                }
+        let marked = |word| -> Result<Vec<(&'static str, u32)>> {
+            let mut found = Vec::new();
+            for &name in self.sources {
+                let lines = marks::lines(&source(name), word, self.fault)?;
+                found.extend(lines.into_iter().map(|line| (name, line)));
             }
-        }
+            Ok(found)
+        };
         Ok(Marks {
-            allocates: (self.allocates, allocates),
-            keeps: (self.keeps.unwrap_or_default(), keeps),
+            allocates: (self.allocates, marked("allocates")?),
+            keeps: (self.keeps.unwrap_or_default(), marked("keeps")?),
             sources: self.sources,
-        })
-    }
-
-    /// Whether a line ends in this comment, for this fault.
-    fn is_marked(&self, line: &str, word: &str) -> bool {
-        let comments = ["# ", "// ", "/* "];
-        let mut comment = comments
-            .iter()
-            .filter_map(|sign| line.split_once(sign)?.1.strip_prefix(word));
-        comment.any(|rest| match (rest.strip_prefix(": "), self.fault) {
-            (None, _) => true,
-            (Some(faults), Some(fault)) => faults.split(", ").any(|of| of == fault),
-            (Some(_), None) => false,
         })
     }
 }

@@ -54,6 +54,11 @@ static UNEXPLAINED_REST: Statement = Statement {
     sentence: "live allocations do not explain {rest}: first touch of memory obtained earlier, or memory that memtrace cannot see; live memory {live}",
 };
 
+static UNSEEN_HEAP: Statement = Statement {
+    name: "unseen_heap",
+    sentence: "live allocations do not explain {rest}: probably the heap of {runtime}, in memory that it obtained earlier; live memory {live}",
+};
+
 static UNBLAMED: Statement = Statement {
     name: "device_sites_unblamed",
     sentence: "its sites grow by {seen} from {from:.0} on, but only {leaking} of that at sites that pass the leak tests",
@@ -175,10 +180,14 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
     evidence: "none of these: first touch of memory obtained earlier, or memory that memtrace cannot see",
     find: OfProcess::Unexplained(|growing| {
-        let evidence = UNEXPLAINED_REST.with([
-            ("rest", growing.amount(growing.residual)),
-            ("live", growing.live_rate()),
-        ]);
+        let (rest, live) = (growing.amount(growing.residual), growing.live_rate());
+        let evidence = match growing.context.series.runtime {
+            Some(runtime) => {
+                let runtime = Amount::Word(runtime.name);
+                UNSEEN_HEAP.with([("rest", rest), ("runtime", runtime), ("live", live)])
+            }
+            None => UNEXPLAINED_REST.with([("rest", rest), ("live", live)]),
+        };
         Some(growing.rest(Class::Undetermined, Grade::D, evidence))
     }),
 };
@@ -202,7 +211,7 @@ static OF_RUNTIME: Statement = Statement {
 
 pub(super) const RUNTIME: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET (`memtrace/src/frames/runtime_heaps.rs`)",
+    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`)",
     find: OfSite::Growing(|grown| {
         let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
         Some(SiteFinding {

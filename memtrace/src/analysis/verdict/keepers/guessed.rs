@@ -1,5 +1,5 @@
 //! Guesses the keeper of a leaking site's blocks. If none was seen in memory
-//! ([`super::seen`]), it is probably a container, whose own buffer is also a block: a buffer that
+//! ([`super::seen`]), it is probably a container, whose own buffer is also a block: one buffer that
 //! grows with the leak points to the line that inserts.
 
 use super::keeper::{How, Keeper};
@@ -78,6 +78,7 @@ pub(super) fn keeper(
         let keeper = Keeper {
             how: How::Container(container.name),
             line: Some(line.clone()),
+            package: None,
         };
         Some((keeper, site.key))
     };
@@ -170,6 +171,13 @@ fn per_block(
                     most: bytes * ONE_STEP.most,
                 })
             };
+            // Each of several has room for some blocks, and which of them keep any is not known.
+            if window
+                .ends(&site.live_count)
+                .is_none_or(|(_, last)| last >= 2.0)
+            {
+                return None;
+            }
             let known = bytes.map(|bytes| (bytes, since));
             let (bytes, since) = known.or_else(|| Some((replaced_once()?, 0)))?;
             (bytes.over(size), since)

@@ -9,11 +9,21 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Keeper {
     pub(crate) how: How,
-    /// The line that inserts into it, if known.
+    /// The line that inserts into it, if known; of a leaked reference, the native code on the stack.
     pub(crate) line: Option<Frame>,
+    /// The package of that native code, with its version.
+    pub(crate) package: Option<String>,
 }
 
 impl Keeper {
+    pub(crate) const fn new(how: How, line: Option<Frame>) -> Keeper {
+        Keeper {
+            how,
+            line,
+            package: None,
+        }
+    }
+
     /// Whether it is likely, not certain: a guess, or words that may be left over in memory.
     pub(crate) fn is_likely(&self) -> bool {
         match &self.how {
@@ -21,6 +31,15 @@ impl Keeper {
             How::Path { path, .. } => path.is_of_words(),
             _ => false,
         }
+    }
+
+    /// Whether it was seen, and is no guess.
+    pub(super) fn is_certain(&self) -> bool {
+        let is_lost = matches!(
+            self.how,
+            How::Nothing { .. } | How::LostWith { .. } | How::LostCycle { .. }
+        );
+        !is_lost && !self.is_likely()
     }
 
     /// The container that was seen.

@@ -1,8 +1,12 @@
 //! Finds the keeper of each site of a process: the one seen in memory ([`seen`]), or else a guess ([`guessed`]).
 
+mod absent;
 mod guessed;
 mod keeper;
 mod lost;
+mod native;
+mod pool;
+mod remedy;
 mod seen;
 
 use super::{
@@ -13,14 +17,20 @@ use super::{
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
     event::Layer,
+    frames::{language, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Holders, Stacks},
+    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
 };
 
+pub(crate) use absent::Absent;
 pub(crate) use keeper::{How, Keeper, container};
 pub(crate) use lost::LostSite;
 pub(super) use lost::sites as lost_sites;
+use native::native_code;
+pub(crate) use pool::Pool;
+pub(super) use pool::pools;
+use remedy::remedy;
 pub(crate) use seen::{alike, filling_line, keeper as keeper_of};
 
 /// What the search for keepers reads.
@@ -29,6 +39,10 @@ pub(super) struct Keepers<'a> {
     pub(super) window: Window,
     /// Holders seen in memory.
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
+    /// Why there are none.
+    pub(super) unsearched: Option<&'a Unsearched>,
+    /// About the process.
+    pub(super) facts: Vec<&'a Fact>,
     pub(super) stacks: &'a Stacks,
 }
 
@@ -44,30 +58,61 @@ impl Keepers<'_> {
                 continue;
             };
             match self.find(verdict.class, &key) {
-                Some((keeper, buffer)) => {
+                Some((mut keeper, buffer)) => {
+                    if matches!(keeper.how, How::Surplus { .. }) {
+                        let stack = self.stacks.get(key.stack);
+                        let code = native_code(&stack, &self.facts).unzip();
+                        (keeper.line, keeper.package) = (code.0, code.1.flatten());
+                    }
                     let buffer = buffer.filter(|_| leaks(verdict.class));
                     buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
-                    advise(verdict, &keeper);
+                    advise(verdict, &keeper, &self.stacks.get(key.stack));
                     verdict.keeper = Some(keeper);
                 }
-                None if key.layer != Layer::Vm && !self.holders.contains_key(&key) => {
+                None => {
+                    verdict.absent = self.absent(&key);
+                    let unknown = self.without_keeper(&key, verdict.absent.as_ref());
                     let asks = |advice: &&mut Advice| **advice == Advice::FindKeeper;
                     let asking = verdict.next.iter_mut().filter(asks);
-                    asking.for_each(|advice| *advice = Advice::Attach);
+                    asking.for_each(|advice| *advice = unknown);
                 }
-                None => {}
             }
         }
         merge(sites, &buffers);
     }
 
+    /// Why the keeper of a site is not known; `None` if the recording does not say.
+    fn absent(&self, key: &SiteKey) -> Option<Absent> {
+        let row = &self.series.row;
+        let is_searched = || self.holders.keys().any(|site| site.process == key.process);
+        match (self.holders.get(key), self.unsearched) {
+            (Some(of), _) if of.ways.is_empty() => of.unknown.map(Absent::Unknown),
+            (Some(_), _) => Some(Absent::Several),
+            (None, Some(why)) => Some(Absent::Unsearched(why.clone())),
+            (None, None) if is_searched() => Some(Absent::OthersFirst),
+            (None, None) => row.ended_ns.map(|_| Absent::Ended),
+        }
+    }
+
+    /// What to do about that.
+    fn without_keeper(&self, key: &SiteKey, why: Option<&Absent>) -> Advice {
+        let can_attach = key.layer != Layer::Vm && self.series.row.origin != Origin::Attached;
+        match why {
+            Some(Absent::Unknown(_)) => Advice::FindUnseenKeeper,
+            Some(Absent::Unsearched(Unsearched::NotRequested)) => Advice::SearchHolders,
+            Some(Absent::Unsearched(Unsearched::CutShort)) => Advice::AwaitSearch,
+            Some(Absent::Ended) | None if can_attach => Advice::Attach,
+            _ => Advice::FindKeeper,
+        }
+    }
+
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let seen = self.holders.get(key);
         let seen = seen.and_then(|holders| seen::keeper(holders, self.stacks));
-        // A container that grows is a fact even if the kind of growth is open; anything else is for leaks.
-        let is_open = class == Class::Undetermined;
+        // What certainly keeps the blocks is a fact, whatever the kind of growth.
+        let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
-        let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.has_growing());
+        let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
@@ -104,20 +149,13 @@ fn leaks(class: Class) -> bool {
 }
 
 /// Replaces the advice to find the keeper with advice on this keeper.
-fn advise(verdict: &mut Verdict, keeper: &Keeper) {
-    let advice = match &keeper.how {
-        // Words that may be left over are to be looked at first.
-        How::Path { .. } if keeper.is_likely() => return,
-        How::Container(_) | How::Path { .. } => Advice::LimitContainer,
-        How::Cycle { .. } => Advice::BreakCycle,
-        How::Surplus { .. } => Advice::GiveReferenceBack,
-        How::Hidden { .. } => Advice::BreakHiddenCycle,
-        How::Nothing { .. } | How::LostWith { .. } => Advice::FreeInTime,
-        How::LostCycle { .. } => Advice::OwnOneWay,
-    };
-    let is_proven = !keeper.is_likely();
-    for next in &mut verdict.next {
-        *next = next.with_keeper(advice, is_proven);
+fn advise(verdict: &mut Verdict, keeper: &Keeper, stack: &Stack) {
+    let own = own_line(&stack.of_caller().collect::<Vec<_>>());
+    if let Some(advice) = remedy(keeper, language(stack.frames(), own)) {
+        let is_proven = !keeper.is_likely();
+        for next in &mut verdict.next {
+            *next = next.with_keeper(advice, is_proven);
+        }
     }
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
                 step.type_name = of_type.or_else(|| type_of(step, stacks).map(str::to_owned));
             }
             let how = How::Path { path, share };
-            return Some((Keeper { how, line }, buffer));
+            return Some((Keeper::new(how, line), buffer));
         }
         WayKind::Cycle(collector) => How::Cycle {
             collector: *collector,
@@ -101,7 +101,7 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
             share,
         },
     };
-    Some((Keeper { how, line: None }, None))
+    Some((Keeper::new(how, None), None))
 }
 
 /// Whether a block is one of those that it seems to contain: they link one another.

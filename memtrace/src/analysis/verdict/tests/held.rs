@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Collector, StepKind, WayKind,
+    Collector, Holders, StepKind, Unknown, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -71,7 +71,7 @@ fn a_way_of_few_blocks_is_not_that_of_the_site() {
 }
 
 #[test]
-fn a_growing_container_is_named_even_if_the_kind_of_growth_is_open() {
+fn a_container_is_named_even_if_the_kind_of_growth_is_open() {
     let course = |growth| {
         let mut list = history(None);
         list.steps[2].growth_per_s = Some(growth);
@@ -92,7 +92,7 @@ fn a_growing_container_is_named_even_if_the_kind_of_growth_is_open() {
             .any(|verdict| verdict.keeper.is_some())
     };
     assert!(course(27.0));
-    assert!(!course(0.0));
+    assert!(course(0.0));
 }
 
 #[test]
@@ -228,4 +228,85 @@ fn a_container_that_moved_is_recognised_by_its_size() {
     assert_eq!(filler(&[(LOG, 12_000.0), (OTHER, 13_000.0)]), None);
     assert_eq!(filler(&[(LOG, 40_000.0)]), None);
     assert_eq!(filler(&[(VEC, 12_000.0)]), None);
+}
+
+/// Two sites that grow one after the other, whose blocks these containers keep.
+fn in_turn(containers: [Option<u32>; 2]) -> Diagnosis {
+    of(&|t| Moment {
+        memory: resident(20.0 + t, 2.0, 0.0),
+        sites: vec![
+            site(HEAP, "early", t.min(60.0)),
+            site(HEAP, "late", (t - 60.0).max(0.0)),
+        ],
+        holders: [1, 2]
+            .into_iter()
+            .zip(containers)
+            .map(|(stack, container)| {
+                let mut path = history(None);
+                path.container_number = container;
+                holders(heap_site(stack), 64, vec![(64, WayKind::Path(path))])
+            })
+            .collect(),
+        ..Moment::default()
+    })
+}
+
+#[test]
+fn sites_of_one_container_are_judged_by_their_sum() {
+    let classes = |containers| {
+        let found = in_turn(containers);
+        let sites = found
+            .verdicts
+            .iter()
+            .filter(|of| of.scope != Scope::Process);
+        sites.map(|of| of.class).collect::<Vec<_>>()
+    };
+    let together = classes([Some(1), Some(1)]);
+    assert!(!together.is_empty());
+    assert!(
+        together.iter().all(|class| *class == Class::Leak),
+        "{together:?}"
+    );
+    // Without the number nothing says that they are the same, whatever their names.
+    for apart in [[Some(1), Some(2)], [None, None]] {
+        let apart = classes(apart);
+        assert!(apart.iter().any(|class| *class != Class::Leak), "{apart:?}");
+    }
+    let found = in_turn([Some(1), Some(1)]);
+    let mut evidence = found.verdicts.iter().flat_map(|of| &of.evidence);
+    assert!(evidence.any(|of| of.kind.name == "sites_of_container"));
+}
+
+#[test]
+fn a_recording_of_a_running_process_is_not_advised_to_attach() {
+    let at = |t: f64| Moment {
+        memory: resident(20.0 + t, 2.0, 0.0),
+        sites: vec![site(HEAP, "grow", t)],
+        ..Moment::default()
+    };
+    let next = |found: &Diagnosis| found.verdicts[1].next.clone();
+    assert_eq!(next(&of(&at)), [Advice::Attach]);
+    assert_eq!(next(&attached(&at)), [Advice::FindKeeper]);
+    let unknown = |unknown| {
+        let found = of(&|t| Moment {
+            holders: vec![Holders {
+                unknown,
+                ..holders(heap_site(1), 64, vec![])
+            }],
+            ..at(t)
+        });
+        (found.verdicts[1].absent.clone(), next(&found))
+    };
+    assert_eq!(
+        unknown(Some(Unknown::Changing)),
+        (
+            Some(Absent::Unknown(Unknown::Changing)),
+            vec![Advice::FindUnseenKeeper]
+        )
+    );
+    assert_eq!(absent(&ended(&at)), Some(Absent::Ended));
+}
+
+fn absent(found: &Diagnosis) -> Option<Absent> {
+    found.verdicts[1].absent.clone()
 }

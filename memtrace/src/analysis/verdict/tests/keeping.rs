@@ -114,6 +114,22 @@ fn a_container_that_grows_otherwise_keeps_nothing() {
 }
 
 #[test]
+fn many_containers_are_no_keeper() {
+    let beside = |vectors: fn(f64) -> u64| {
+        kept(of(&|t| Moment {
+            memory: resident(20.0 + t, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "grow", t),
+                (HEAP, VECTOR, false, 8192.0 * t, vectors(t)),
+            ],
+            ..Moment::default()
+        }))
+    };
+    assert!(beside(|_| 1).is_some());
+    assert_eq!(beside(|t| (100.0 * t) as u64), None);
+}
+
+#[test]
 fn an_element_of_unknown_size_may_be_large() {
     const VEC: &str = "alloc::raw_vec::RawVec<T,A>::grow_one";
     for buffer in [|t| 24.0 * t, |t| 72.0 * t] {

@@ -248,6 +248,7 @@ partial = functools.partial(print, mark("partial argument"), key=mark("partial k
 queue = collections.deque(range(200))
 queue.append(mark("deque"))
 queue.extend(range(3))
+bounded_queue = collections.deque(range(9), maxlen=5)
 ordered = collections.OrderedDict(a=1, b=mark("OrderedDict"))
 ordered.held = mark("attribute of OrderedDict")
 default_dict = collections.defaultdict(functools.partial(int, mark("default_factory")))

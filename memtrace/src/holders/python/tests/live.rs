@@ -127,3 +127,27 @@ fn every_kind_of_holder_is_found() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+#[test]
+fn limits_of_containers_are_read() {
+    for interpreter in interpreters() {
+        let mut script = Script::start(&interpreter, KINDS);
+        script.lines();
+        script.lines();
+        let memory = script.memory();
+        let python = script.python(&memory);
+        let names = [
+            "cached",
+            "cached_unbounded",
+            "queue",
+            "bounded_queue",
+            "view",
+        ];
+        let limits = names.map(|name| {
+            let address = script.ask(&format!("__main__.{name}")).parse().unwrap();
+            python.limit(&memory, address)
+        });
+        let version = python.minor();
+        assert_eq!(limits, [Some(8), None, None, Some(5), None], "3.{version}");
+    }
+}
