@@ -1,6 +1,6 @@
 //! Changes of words that several processors may want at once, for kernels whose atomic instructions do not return the old
-//! value (before Linux 5.12): whoever puts the word's key into a map may change it. Programs cannot be preempted there
-//! (before Linux 6.0), so none holds a word for long.
+//! value (before Linux 5.12). A program may change a word once it has put the word's key into a map. Programs cannot be
+//! preempted there (before Linux 6.0), so none holds a word for long.
 
 use aya_ebpf::{bindings::BPF_NOEXIST, macros::map, maps::HashMap};
 

@@ -84,7 +84,7 @@ impl Entry {
     #[inline(always)]
     fn write(self, word: u64) {
         compiler_fence(Ordering::Release);
-        // SAFETY: in a live map value, and nobody else writes it. The processor keeps the order: it is an x86.
+        // SAFETY: in a live map value, and nothing else writes it. The processor keeps the order: it is an x86.
         unsafe { core::ptr::write_volatile(self.word, word) };
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     scratch::Scratch,
 };
 
-/// How far before the word that is wanted a copy of the stack begins: registers are saved below
+/// How far before a requested word a copy of the stack begins: registers are saved below
 /// return addresses.
 const BEFORE: u64 = 64;
 

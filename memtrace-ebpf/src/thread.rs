@@ -170,7 +170,6 @@ pub(crate) struct Thread {
     /// implemented by another (free_sized → free) is recognised.
     freed: [Freed; 2],
     /// The stack pointer of the last call that returned, until the next one begins.
-    #[cfg(feature = "legacy")]
     returned: u64,
     /// [`Current`] device of each context of the thread, 8 bits each, the topmost in the lowest.
     pub(crate) devices: u64,
@@ -292,10 +291,7 @@ impl Thread {
             return false;
         }
         self.calls[depth & (MAX_IN_FLIGHT - 1)] = call;
-        #[cfg(feature = "legacy")]
-        {
-            self.returned = 0;
-        }
+        self.returned = 0;
         self.depth += 1;
         true
     }
@@ -312,10 +308,7 @@ impl Thread {
             }
             self.depth -= 1;
             if top.sp == sp {
-                #[cfg(feature = "legacy")]
-                {
-                    self.returned = sp;
-                }
+                self.returned = sp;
                 return Some(top);
             }
             if top.cookie & NESTED == 0 {
@@ -325,17 +318,9 @@ impl Thread {
         None
     }
 
-    /// Counts a return whose call is not known. `sp`: as for [`Thread::pop`].
-    #[cfg(not(feature = "legacy"))]
-    #[inline(always)]
-    pub(crate) fn lost_call(&mut self, _sp: u64) {
-        lost(Reason::BeganBeforeAttach);
-    }
-
     /// Counts a return whose call is not known, once: where each process has perf events of its own, the kernel runs all
     /// their return programs at each return (`uretprobe_dispatcher`, kernel/trace/trace_uprobe.c). `sp`: as for
     /// [`Thread::pop`].
-    #[cfg(feature = "legacy")]
     #[inline(always)]
     pub(crate) fn lost_call(&mut self, sp: u64) {
         if self.returned != sp {
@@ -474,10 +459,7 @@ extern "C" fn settle(owner: u64) -> u64 {
             thread.cache = CacheState::UNKNOWN;
             thread.walks = owner << 32 | emit::now() & FIRST_WALKS;
             thread.freed = [Freed::NONE; 2];
-            #[cfg(feature = "legacy")]
-            {
-                thread.returned = 0;
-            }
+            thread.returned = 0;
             return place;
         }
     }

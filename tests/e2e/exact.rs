@@ -266,7 +266,26 @@ fn probes_attached_one_by_one() {
     let truth = fixture.path("truth");
     let target = targets::program("cxx.cc");
     let options = ["--one-by-one"];
+    let expedited = || fs::read_to_string("/sys/kernel/rcu_expedited").ok();
+    let before = expedited();
     let report = Record::launch(&fixture, &options, [&target, &"run".into(), &truth]).finish(7);
     report.expect_exact(&Truth::read(&truth));
+    report.expect_no_losses(0);
+    assert_eq!(expedited(), before, "grace periods are as they were");
+}
+
+/// Each process has perf events of its own then, and older kernels run the programs of all of them at each return.
+#[test]
+fn processes_beside_one_another_with_probes_attached_one_by_one() {
+    let fixture = Fixture::new();
+    let target = targets::program("overload.c").display().to_string();
+    let truths = [fixture.path("first"), fixture.path("second")];
+    let [first, second] = truths.each_ref().map(|truth| truth.display());
+    let script = format!("{target} {first} 2 5000 & {target} {second} 2 5000; wait");
+    let options = ["--one-by-one"];
+    let report = Record::launch(&fixture, &options, ["sh", "-c", &script]).finish(0);
+    let [mut truth, of_second] = truths.each_ref().map(|truth| Truth::read(truth));
+    truth.sites.extend(of_second.sites);
+    report.expect_exact(&truth);
     report.expect_no_losses(0);
 }

@@ -31,7 +31,7 @@ mod verifier;
 mod vm;
 
 use clap::{Parser, Subcommand};
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 #[derive(Parser)]
 #[command(
@@ -81,13 +81,17 @@ enum Task {
     CheckEbpf,
     /// Measure the verifier's work for each program, and the memory of the maps (as root)
     Verifier {
-        /// Also measure on these kernels, in virtual machines: see `vm`
+        /// Also measure on these kernels, in virtual machines: see `vm`; a path is a kernel's image
         kernels: Vec<String>,
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
         /// 5.10, 6.1, 6.12, newest (of Debian's) or host; by default all
         kernels: Vec<String>,
+        /// Also, or only, on the kernel in this file (bzImage). Its modules, if it needs some, are looked for where its
+        /// package has them, in this system's folder, and below the file's own folder
+        #[arg(long, value_name = "FILE")]
+        kernel: Option<PathBuf>,
     },
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
@@ -133,7 +137,7 @@ fn main() -> ExitCode {
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),
         Task::Verifier { kernels } => verifier::run(&kernels),
-        Task::Vm { kernels } => vm::run(&kernels),
+        Task::Vm { kernels, kernel } => vm::run(&kernels, kernel.as_deref()),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
         Task::Field(options) => field::run_all(&options),

@@ -12,6 +12,9 @@ const LIMIT: u64 = 200_000;
 /// The program of uprobe sessions (Linux 6.13), by its name in the kernel.
 const SESSION: &str = "malloc_session";
 
+/// The program that only the legacy object's kernels need.
+const OF_LEGACY: &str = "device_begin";
+
 /// Lists what was loaded; else keeps the reason, with the end of the verifier's log.
 const SCRIPT: &str = r#"cd /tmp
 "$MEMTRACE_BIN" check --loaded > "$OUT/loaded.json" 2> "$OUT/refused" ||
@@ -58,7 +61,15 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
     }
     println!();
     let mut beyond = Vec::new();
-    let programs = list(here, "programs");
+    let mut programs: Vec<Value> = Vec::new();
+    for (_, loaded) in &columns {
+        for program in list(loaded, "programs") {
+            // Each kernel has a few that others do not need.
+            if !programs.iter().any(|known| name(known) == name(&program)) {
+                programs.push(program);
+            }
+        }
+    }
     for program in &programs {
         let name_here = name(program);
         print!("{name_here:<18}{:>18}", number(program, "translated_bytes"));
@@ -67,14 +78,15 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
             let there = there.iter().find(|there| name(there) == name_here);
             let verified = there.map_or(0, |there| number(there, "verified_instructions"));
             // Kernels report it since Linux 5.16.
-            let is_reported = loaded["legacy"] != Value::Bool(true);
-            if there.is_some() && !is_reported {
+            let is_legacy = loaded["legacy"] == Value::Bool(true);
+            if there.is_some() && is_legacy {
                 print!("{:>28}", "loaded");
                 continue;
             }
             print!("{verified:>28}");
             // Not loaded where the kernel lacks what it needs.
-            let needless = name_here == SESSION && loaded["sessions"] == Value::Bool(false);
+            let needless = (name_here == SESSION && loaded["sessions"] == Value::Bool(false))
+                || (name_here == OF_LEGACY && !is_legacy);
             // None: it was not loaded.
             if verified > LIMIT || (verified == 0 && !needless) {
                 beyond.push(format!("{name_here} on {kernel}: {verified}"));

@@ -239,9 +239,13 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .collect();
 
     let facts = recording.facts()?;
-    let [providers, pythons, descriptors] =
-        ["malloc.provider", "python.version", "descriptors.most"]
-            .map(|field| of_field(&facts, field));
+    let [providers, pythons, descriptors, runtimes] = [
+        "malloc.provider",
+        "python.version",
+        "descriptors.most",
+        "runtime.heap",
+    ]
+    .map(|field| of_field(&facts, field));
     let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
@@ -268,10 +272,10 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         }
         processes[*index].consider(number, site, stack);
     })?;
-    let runtimes = runtimes(&facts);
     for building in &mut processes {
         let id = building.series.row.id;
-        building.series.runtime = runtimes.get(&id).copied();
+        let runtime = runtimes.get(&id).copied();
+        building.series.runtime = runtime.and_then(runtime_heaps::named);
         let provider = providers.get(&id).copied();
         building.series.is_python |= pythons.contains_key(&id);
         building.series.descriptors = descriptors.get(&id).map(|most| (*most).to_owned());
@@ -306,18 +310,6 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         courses.processes.push(finished);
     }
     Ok(courses)
-}
-
-/// The runtimes of processes, by the files that they have loaded.
-fn runtimes(facts: &[Fact]) -> HashMap<ProcessId, &'static RuntimeHeap> {
-    let found = facts.iter().filter_map(|fact| {
-        let process = fact.process?;
-        let is_file = fact.field == "exe.path"
-            || fact.field.starts_with("lib.") && fact.field.ends_with(".path");
-        let file = fact.value.rsplit('/').next().filter(|_| is_file)?;
-        Some((process, runtime_heaps::in_file(file, |_| false)?))
-    });
-    found.collect()
 }
 
 /// The value of a field for each process that has it.

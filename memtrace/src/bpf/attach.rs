@@ -7,18 +7,23 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use aya::{Ebpf, programs::ProgramError};
+use aya::{
+    Ebpf,
+    programs::{ProgramError, UProbe},
+};
 
 use memtrace_common::function::{Cookie, Operation};
 
 use super::{
     constants::Constants,
     error::TracerError,
+    event::Place,
+    grace,
     link::Link,
     maps::descriptor,
     multi::{self, Ends, MultiError},
-    object::Object,
-    one_by_one::{attach_at, attach_event, attach_one, uprobe},
+    object::{self, Object},
+    one_by_one::{self, loaded},
     options::Options,
     raw,
     taken::{Places, Taken, attach_around},
@@ -100,6 +105,11 @@ impl Program {
     /// Whether it takes a cookie.
     fn has_cookie(self) -> bool {
         matches!(self, Self::Entry | Self::DeviceEntry | Self::Request)
+    }
+
+    /// Whether it runs when a function has returned.
+    fn at_return(self) -> bool {
+        matches!(self, Self::Return | Self::DeviceReturn)
     }
 
     /// Whether it is loaded when it is needed.
@@ -211,8 +221,12 @@ impl Programs {
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(mut self) -> Attacher {
         let (empty, constants) = (self.empty, self.constants.take());
+        let way = self.load_multi().unwrap_or_else(|| {
+            grace::need_short();
+            Way::Perf { empty, constants }
+        });
         Attacher {
-            way: self.load_multi().unwrap_or(Way::Perf { empty, constants }),
+            way,
             taken: Taken::default(),
         }
     }
@@ -342,7 +356,8 @@ impl Attacher {
         let shared = shared.filter(|program| constants.is_none() || !program.has_cookie());
         let names = shared.map(|program| program.name(*empty));
         for program in names.chain(PLAIN) {
-            match uprobe(ebpf, program)?.load() {
+            let uprobe: &mut UProbe = object::program(ebpf, program)?;
+            match uprobe.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
                 Err(source) => return Err(TracerError::program(program, source)),
             }
@@ -472,6 +487,7 @@ impl Attacher {
                     let of = |probe: &Probe| (probe.cookie(), constant(probe));
                     constants.complete(probes.iter().map(of))?;
                 }
+                let (constants, is_constant) = (constants.as_ref(), constants.is_some());
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
@@ -482,20 +498,21 @@ impl Attacher {
                     };
                     for &offset in offsets {
                         let mut attach = |_: &[&Probe], places: &Places| {
-                            let at = (offset, places.semaphore(probe, offset));
-                            let constant = match constants {
-                                Some(constants) if program.has_cookie() => {
-                                    constants.of(probe.cookie())
-                                }
-                                _ => None,
+                            let place = Place {
+                                offset,
+                                semaphore: places.semaphore(probe, offset),
+                                at_return: program.at_return(),
                             };
-                            if let Some(program) = constant {
-                                let place = (offset, places.semaphore(probe, offset), false);
-                                return attach_event(program, tgid, &path, place, (probe, 0));
-                            }
-                            let cookie = (!*empty && constants.is_none()).then(|| probe.cookie());
-                            let name = program.name(*empty);
-                            attach_one(ebpf, name, tgid, &path, (probe, cookie, at))
+                            let constants = constants.filter(|_| program.has_cookie());
+                            let constant = constants.and_then(|of| of.of(probe.cookie()));
+                            let has_cookie = !*empty && !is_constant;
+                            let cookie = if has_cookie { probe.cookie() } else { 0 };
+                            let program = match constant {
+                                Some(program) => program,
+                                None => loaded(ebpf, program.name(*empty))?,
+                            };
+                            let place = (&*probe.symbol, place);
+                            one_by_one::attach(program, tgid, &path, place, cookie)
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);
                     }
@@ -533,16 +550,16 @@ impl Attacher {
             }
             Way::Perf { .. } => {
                 let name = PLAIN[program as usize];
-                let uprobe = uprobe(ebpf, name)?;
-                offsets
-                    .iter()
-                    .map(|&offset| attach_at(uprobe, tgid, &path, offset, None))
-                    .collect::<Result<_, _>>()
-                    .map_err(|source| TracerError::Uprobe {
-                        symbol: name.to_owned(),
-                        tgid,
-                        source,
-                    })
+                let program = loaded(ebpf, name)?;
+                let attach = |&offset: &u64| {
+                    let place = Place {
+                        offset,
+                        semaphore: 0,
+                        at_return: false,
+                    };
+                    one_by_one::attach(program, tgid, &path, (name, place), 0)
+                };
+                offsets.iter().map(attach).collect()
             }
         }
     }

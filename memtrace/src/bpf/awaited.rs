@@ -5,15 +5,17 @@ use std::{fs::File, os::fd::AsRawFd};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, MapData},
+    programs::UProbe,
 };
 
 use super::{
     abi,
     error::TracerError,
+    event::Place,
     link::Link,
     maps::take,
-    object::Object,
-    one_by_one::{attach_at, uprobe},
+    object::{Object, program},
+    one_by_one::{attach, loaded},
     removal::detach,
 };
 
@@ -38,7 +40,8 @@ impl AwaitedCalls {
         let object = Object::for_this_kernel();
         abi::check(object.bytes)?;
         let mut ebpf = EbpfLoader::new().load(object.bytes)?;
-        uprobe(&mut ebpf, PROGRAM)?
+        let uprobe: &mut UProbe = program(&mut ebpf, PROGRAM)?;
+        uprobe
             .load()
             .map_err(|source| TracerError::program(PROGRAM, source))?;
         Ok(Self {
@@ -60,13 +63,14 @@ impl AwaitedCalls {
     ) -> Result<(), TracerError> {
         // The path of our descriptor leads to the very inode; its name may mean another file elsewhere.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let program = uprobe(&mut self.ebpf, PROGRAM)?;
-        let link = attach_at(program, tgid, &path, offset, None);
-        self.links.push(link.map_err(|source| TracerError::Uprobe {
-            symbol: symbol.to_owned(),
-            tgid,
-            source,
-        })?);
+        let place = Place {
+            offset,
+            semaphore: 0,
+            at_return: false,
+        };
+        let program = loaded(&mut self.ebpf, PROGRAM)?;
+        let link = attach(program, tgid, &path, (symbol, place), 0)?;
+        self.links.push(link);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ pub(crate) enum TracerError {
     Uprobe {
         symbol: String,
         tgid: u32,
-        source: ProgramError,
+        source: io::Error,
     },
     #[error("cannot probe process {tgid}: {source}")]
     Uprobes { tgid: u32, source: io::Error },

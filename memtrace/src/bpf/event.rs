@@ -1,5 +1,6 @@
-//! A uprobe through a perf event, for programs that aya has not loaded, and with a semaphore, which the kernel raises while
-//! the probe is attached: aya 0.14 cannot attach either.
+//! A uprobe through a perf event. aya 0.14 can attach neither programs that it has not loaded nor a semaphore, which the
+//! kernel raises while the probe is attached. It also enables the event, which costs each context switch of the process's
+//! main thread: programs run without that.
 
 use std::{
     ffi::CString,
@@ -18,12 +19,22 @@ const EVENT_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// (`format/ref_ctr_offset` and `format/retprobe` beside [`EVENT_TYPE`], unchanged since Linux 4.20).
 const SEMAPHORE_SHIFT: u32 = 32;
 
-// `_IO('$', 0)` and `_IOW('$', 8, u32)`, include/uapi/linux/perf_event.h.
-const ENABLE: libc::c_ulong = 0x2400;
+// `_IOW('$', 8, u32)`, include/uapi/linux/perf_event.h.
 const SET_BPF: libc::c_ulong = 0x4004_2408;
 
-/// Attaches a loaded program in one process; the probe lives as long as the returned value. `cookie`: kernels without
-/// links of perf events (before Linux 5.15) take 0 only.
+/// Where a probe is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Of the instruction, bytes into the file.
+    pub(super) offset: u64,
+    /// Of the semaphore; 0: none.
+    pub(super) semaphore: u64,
+    /// The program runs when the function returns.
+    pub(super) at_return: bool,
+}
+
+/// Attaches a loaded program in all threads of a process; the probe lives as long as the returned value. `cookie`: kernels
+/// without links of perf events (before Linux 5.15) take 0 only.
 ///
 /// # Errors
 /// The process or the file is gone, the kernel has no such events, or another tracer probes the place with
@@ -32,20 +43,21 @@ pub(super) fn attach(
     program: BorrowedFd<'_>,
     tgid: u32,
     path: &str,
-    (offset, semaphore, at_return): (u64, u64, bool),
+    place: Place,
     cookie: u64,
 ) -> io::Result<OwnedFd> {
     let path = CString::new(path)?;
     let event_type = fs::read_to_string(EVENT_TYPE)
         .map_err(|error| io::Error::other(format!("`{EVENT_TYPE}`: {error}")))?;
-    let semaphore = u32::try_from(semaphore).map_err(io::Error::other)?;
+    let semaphore = u32::try_from(place.semaphore).map_err(io::Error::other)?;
     // SAFETY: an all-zero attribute is a valid one.
     let mut event: perf_event_attr = unsafe { std::mem::zeroed() };
     event.type_ = event_type.trim().parse().map_err(io::Error::other)?;
     event.size = u32::try_from(size_of::<perf_event_attr>()).map_err(io::Error::other)?;
-    event.config = u64::from(semaphore) << SEMAPHORE_SHIFT | u64::from(at_return);
+    event.config = u64::from(semaphore) << SEMAPHORE_SHIFT | u64::from(place.at_return);
     event.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
-    event.__bindgen_anon_4.probe_offset = offset;
+    event.__bindgen_anon_4.probe_offset = place.offset;
+    event.set_disabled(1);
     let (any_cpu, no_group) = (-1, -1);
     // SAFETY: the attribute and its path live; the kernel reads `size` bytes.
     let fd = unsafe {
@@ -83,11 +95,9 @@ pub(super) fn attach(
 
 /// Attaches a program to an event, which then is the probe.
 fn without_link(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<OwnedFd> {
-    for (request, argument) in [(SET_BPF, program.as_raw_fd()), (ENABLE, 0)] {
-        // SAFETY: requests that take a number.
-        if unsafe { libc::ioctl(event.as_raw_fd(), request as _, argument) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+    // SAFETY: a request that takes a number.
+    match unsafe { libc::ioctl(event.as_raw_fd(), SET_BPF as _, program.as_raw_fd()) } {
+        0 => Ok(event),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(event)
 }

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use super::grace;
+
 /// Longest wait for threads that set or remove probes. Only the kernel can hold them up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -37,12 +39,18 @@ pub(super) fn uninterrupted<T>(call: impl FnOnce() -> T) -> T {
 
 /// Removes every probe of this process, which must end next: other threads that set or remove one wait for ever.
 pub(crate) fn remove_probes() {
+    let _short = grace::shorten();
     let mut calls = lock();
     calls.is_last = true;
     let waited = CALLS
         .1
         .wait_timeout_while(calls, PATIENCE, |calls| calls.running != 0);
     drop(waited);
+    close_links();
+    grace::restore();
+}
+
+fn close_links() {
     let Ok(descriptors) = fs::read_dir("/proc/self/fd") else {
         return;
     };

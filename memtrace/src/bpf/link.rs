@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use aya::programs::{trace_point::TracePointLink, uprobe::UProbeLink};
+use aya::programs::trace_point::TracePointLink;
 
 /// Attached programs; dropping it detaches them.
 #[expect(dead_code, reason = "they are held to be dropped")]
@@ -11,8 +11,6 @@ pub(crate) enum Link {
     /// Any number of places of one file.
     Multi(OwnedFd),
     /// One place.
-    Perf(UProbeLink),
-    /// One place, attached by `event.rs`.
     Event(OwnedFd),
     Tracepoint(TracePointLink),
 }

@@ -1,9 +1,12 @@
 //! The kernel side's objects, built from the same sources by `cargo xtask build-ebpf`, and the choice between them.
 
 use aya::{
-    programs::ProgramType,
-    sys::{BpfHelper, is_helper_supported},
+    Ebpf,
+    programs::{Program, ProgramError},
+    sys::BpfHelper,
 };
+
+use super::{error::TracerError, features::has};
 
 /// An object of the kernel side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,54 +28,9 @@ pub(super) static LEGACY: Object = Object {
     is_legacy: true,
 };
 
-/// What the kernel has to offer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Feature {
-    pub(crate) name: &'static str,
-    /// The version of Linux that brought it.
-    pub(crate) since: &'static str,
-}
-
-/// Helpers that even the legacy object needs.
-const OLDEST: [(BpfHelper, Feature); 3] = [
-    (
-        BpfHelper::BPF_FUNC_probe_read_user,
-        Feature {
-            name: "bpf_probe_read_user",
-            since: "5.5",
-        },
-    ),
-    (
-        BpfHelper::BPF_FUNC_send_signal_thread,
-        Feature {
-            name: "bpf_send_signal_thread",
-            since: "5.6",
-        },
-    ),
-    (
-        BpfHelper::BPF_FUNC_ringbuf_reserve,
-        Feature {
-            name: "bpf_ringbuf_reserve",
-            since: "5.8",
-        },
-    ),
-];
-
-/// Something that the kernel side needs and this kernel lacks.
-pub(crate) fn missing_feature() -> Option<Feature> {
-    let mut needed = OLDEST.into_iter();
-    let lacking = needed.find(|(helper, _)| !has(*helper))?;
-    Some(lacking.1)
-}
-
 /// Whether this kernel needs the legacy object.
 pub(crate) fn needs_legacy() -> bool {
     Object::for_this_kernel().is_legacy
-}
-
-/// Whether the kernel has a helper. A kernel that refuses the trial for another reason refuses every program.
-fn has(helper: BpfHelper) -> bool {
-    is_helper_supported(ProgramType::KProbe, helper).unwrap_or(true)
 }
 
 /// Helpers that came last (Linux 5.15 and 5.17). Kernels that have them have everything else that the usual object needs.
@@ -90,6 +48,23 @@ impl Object {
             false => LEGACY,
         }
     }
+}
+
+/// A program of a loaded object.
+///
+/// # Errors
+/// The object has none of this name and type.
+pub(super) fn program<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<P, TracerError>
+where
+    P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    ebpf.program_mut(name)
+        .ok_or(TracerError::Missing(name))?
+        .try_into()
+        .map_err(|source| TracerError::Program {
+            program: name,
+            source,
+        })
 }
 
 #[cfg(test)]

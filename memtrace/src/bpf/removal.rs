@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{exit::uninterrupted, link::Link};
+use super::{exit::uninterrupted, grace, link::Link};
 use crate::process::weight;
 
 /// Links closed at the same time.
@@ -22,6 +22,7 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Removes probes now, and waits for that.
 pub(crate) fn detach(links: Vec<Link>) {
+    let _short = grace::shorten();
     let each = links.len().div_ceil(DETACHING).max(1);
     let mut links = links.into_iter();
     thread::scope(|scope| {
@@ -83,6 +84,7 @@ impl Removal {
     /// The links that are not yet being closed, once all others are closed: the kernel leaves breakpoints behind if its
     /// thread is killed meanwhile, as by the end of this process.
     pub(crate) fn end(&self) -> Vec<Link> {
+        let _short = grace::shorten();
         let mut queue = self.0.lock();
         queue.has_ended = true;
         let links = queue.links.drain(..).collect();

@@ -36,7 +36,7 @@ use super::{
     kernel::{Abilities, Kernel, Losses},
     link::Link,
     maps::{descriptor, take},
-    object::Object,
+    object::{self, Object},
     options::Options,
     raw::{Raw, Shared},
     removal::detach,
@@ -156,31 +156,18 @@ fn possible_cpus() -> Result<usize, TracerError> {
 }
 
 fn load_raw(ebpf: &mut Ebpf, name: &'static str) -> Result<(), TracerError> {
-    let program: &mut RawTracePoint = typed(ebpf, name)?;
+    let program: &mut RawTracePoint = object::program(ebpf, name)?;
     program
         .load()
         .map_err(|source| TracerError::program(name, source))
 }
 
 fn load_tracepoint(ebpf: &mut Ebpf, name: &'static str) -> Result<(), TracerError> {
-    let program: &mut TracePoint = typed(ebpf, name)?;
+    let program: &mut TracePoint = object::program(ebpf, name)?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => Ok(()),
         Err(source) => Err(TracerError::program(name, source)),
     }
-}
-
-fn typed<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<P, TracerError>
-where
-    P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    ebpf.program_mut(name)
-        .ok_or(TracerError::Missing(name))?
-        .try_into()
-        .map_err(|source| TracerError::Program {
-            program: name,
-            source,
-        })
 }
 
 impl Drop for Tracer {
@@ -297,7 +284,7 @@ impl Tracer {
                 self.attach_tracepoint(program, category, tracepoint)?;
                 continue;
             }
-            let program: &mut RawTracePoint = typed(&mut self.ebpf, raw)?;
+            let program: &mut RawTracePoint = object::program(&mut self.ebpf, raw)?;
             program
                 .attach(tracepoint)
                 .map_err(|source| TracerError::Tracepoint { tracepoint, source })?;
@@ -318,7 +305,7 @@ impl Tracer {
         category: &str,
         tracepoint: &'static str,
     ) -> Result<(), TracerError> {
-        let program: &mut TracePoint = typed(&mut self.ebpf, program)?;
+        let program: &mut TracePoint = object::program(&mut self.ebpf, program)?;
         let link = program
             .attach(category, tracepoint)
             .and_then(|id| program.take_link(id))

@@ -3,6 +3,7 @@
 //! Owns the questions: each is a name, one of three outcomes and a remedy. Nothing here changes the
 //! host; that the kernel takes the tracing programs is tried by `cli/check.rs`.
 
+mod kernel_parts;
 mod outcome;
 mod requirements;
 
@@ -17,15 +18,33 @@ use self::outcome::{Check, Outcome};
 
 /// Runs all checks of this host; those that explain other failures come first.
 pub(crate) fn run_checks() -> Vec<Check> {
-    requirements::checks()
+    let mut checks = requirements::checks();
+    checks.extend(kernel_parts::checks());
+    checks
 }
 
-/// Result of loading the kernel side: how long it took, or why it was refused.
-pub(crate) fn programs(loaded: Result<Duration, String>) -> Check {
+/// The kernel side as it was loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) time: Duration,
+    /// One link has all probes of a file.
+    pub(crate) all_at_once: bool,
+    /// One program serves both ends of malloc.
+    pub(crate) sessions: bool,
+}
+
+/// Result of loading the kernel side: how, or why it was refused.
+pub(crate) fn programs(loaded: Result<Loaded, String>) -> Vec<Check> {
     const NAME: &str = "tracing programs";
     match loaded {
-        Ok(time) => Check::ok(NAME, format!("loaded in {:.1} s", time.as_secs_f64())),
-        Err(reason) => Check::new(NAME, Outcome::Missing, reason),
+        Ok(loaded) => vec![
+            Check::ok(
+                NAME,
+                format!("loaded in {:.1} s", loaded.time.as_secs_f64()),
+            ),
+            kernel_parts::probes(loaded.all_at_once, loaded.sessions),
+        ],
+        Err(reason) => vec![Check::new(NAME, Outcome::Missing, reason)],
     }
 }
 
@@ -117,12 +136,16 @@ mod tests {
 
     #[test]
     fn programs_that_are_refused_are_missing() {
-        let fine = programs(Ok(Duration::from_millis(312)));
+        let fine = programs(Ok(Loaded {
+            time: Duration::from_millis(312),
+            all_at_once: true,
+            sessions: true,
+        }));
         assert_eq!(
-            (fine.outcome, &*fine.detail),
+            (fine[0].outcome, &*fine[0].detail),
             (Outcome::Ok, "loaded in 0.3 s")
         );
-        let refused = [programs(Err("invalid func unknown#181".to_owned()))];
+        let refused = programs(Err("invalid func unknown#181".to_owned()));
         let failure = first_failure(&refused).unwrap();
         assert_eq!(
             failure.to_string(),

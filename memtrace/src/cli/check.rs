@@ -8,11 +8,7 @@ use crate::{
 };
 use anyhow::Context;
 use serde_json::json;
-use std::{
-    io::Write,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{io::Write, process::ExitCode, time::Instant};
 
 /// Check that this host can trace, and print what to fix
 #[derive(Clone, Debug, clap::Args)]
@@ -47,7 +43,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
     let progress = Progress::begin("loading the tracing programs");
     let mut checks = check::run_checks();
     if check::first_failure(&checks).is_none() {
-        checks.push(check::programs(load().map_err(|error| error.to_string())));
+        checks.extend(check::programs(load().map_err(|error| error.to_string())));
     }
     drop(progress);
     check::render(&checks, hints::colour(), out)?;
@@ -61,12 +57,16 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<Exit
 }
 
 /// Loads the kernel side as `record` does, which finds problems that no other check does.
-fn load() -> Result<Duration, TracerError> {
+fn load() -> Result<check::Loaded, TracerError> {
     let begun = Instant::now();
     let (mut tracer, _ring) = Tracer::load(Options {
         ring_bytes: 0,
         ..Options::default()
     })?;
     tracer.load_rest()?;
-    Ok(begun.elapsed())
+    Ok(check::Loaded {
+        time: begun.elapsed(),
+        all_at_once: tracer.has_multi_links(),
+        sessions: tracer.has_sessions(),
+    })
 }

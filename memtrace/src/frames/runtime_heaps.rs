@@ -112,6 +112,11 @@ pub(crate) fn in_file(
     all.find(|of| of.is_in(file) || of.section.is_some_and(&has_section))
 }
 
+/// That of a name.
+pub(crate) fn named(name: &str) -> Option<&'static RuntimeHeap> {
+    HEAPS.iter().find(|of| of.name == name)
+}
+
 /// Files through which all map memory.
 const C_LIBRARIES: &[&str] = &["libc.so", "libc-2", "ld-musl", "libc.musl"];
 

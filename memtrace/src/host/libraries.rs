@@ -8,6 +8,7 @@ use std::{
 use super::{Fact, Facts, Redactor};
 use crate::{
     file::FileBytes,
+    frames::runtime_heaps,
     ledger::ProcessId,
     process::{elf::Elf, files::ModuleFile, maps},
 };
@@ -24,12 +25,17 @@ pub(crate) struct Library {
     pub size: u64,
     /// glibc's own version, see [`glibc_version`].
     pub glibc: Option<String>,
+    /// The runtime of a language with a heap of its own.
+    pub(crate) runtime: Option<&'static str>,
 }
 
 impl Library {
     /// Facts from the headers of a file at `path`.
     pub(crate) fn of(path: String, size: u64, elf: &Elf) -> Self {
+        let file = path.rsplit('/').next().unwrap_or_default();
+        let runtime = runtime_heaps::in_file(file, |section| elf.has_section(section));
         Self {
+            runtime: runtime.map(|heap| heap.name),
             glibc: (elf.soname.as_deref() == Some("libc.so.6"))
                 .then(|| elf.contents().find_map(glibc_version))
                 .flatten(),
@@ -97,6 +103,7 @@ pub(crate) fn facts<'a>(
             openmp.insert(library.family());
         }
         facts.add("glibc.version", library.glibc.as_deref());
+        facts.add("runtime.heap", library.runtime);
     }
     let several = |paths: BTreeSet<&str>| {
         let paths: Vec<_> = paths.into_iter().map(|path| redactor.path(path)).collect();
@@ -198,7 +205,7 @@ mod tests {
             soname: soname.map(Into::into),
             build_id: Some(build_id.into()),
             size: 7,
-            glibc: None,
+            ..Library::default()
         }
     }
 
@@ -209,8 +216,12 @@ mod tests {
 
     #[test]
     fn builds_are_recorded_and_duplicates_flagged() {
+        let go = Library {
+            runtime: Some("Go"),
+            ..library("/usr/bin/app", None, "aa")
+        };
         let libraries = [
-            library("/usr/bin/app", None, "aa"),
+            go,
             library("/usr/lib/libgomp.so.1.0.0", Some("libgomp.so.1"), "01"),
             library(
                 "/v/torch.libs/libgomp-a34b3233.so.1.0.0",
@@ -228,6 +239,7 @@ mod tests {
         for (field, expected) in [
             ("exe.build_id", "aa"),
             ("exe.size", "7"),
+            ("runtime.heap", "Go"),
             ("lib.libgomp.so.1.build_id", "01"),
             ("lib.libx.so.1.build_id", "04, 05"),
             ("lib.libx.so.1.path", "/a/libx.so.1, /b/libx.so.1"),

@@ -11,14 +11,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// 6.1, 6.12, newest (of Debian's); by default all of them
+    /// 5.10, 6.1, 6.12, newest (of Debian's); by default all of them
     kernels: Vec<String>,
     /// Minutes on each kernel
     #[arg(long, default_value_t = 30)]
     minutes: u64,
 }
 
-const KERNELS: [&str; 3] = ["6.1", "6.12", "newest"];
+const KERNELS: [&str; 4] = ["5.10", "6.1", "6.12", "newest"];
 
 const LOAD: &str = include_str!("load.sh");
 

@@ -32,6 +32,29 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// A kernel in a file. Its modules are in its package's or this system's folder for its release, or below the file's
+    /// own folder.
+    ///
+    /// # Errors
+    /// The file is no bzImage, or cannot be read.
+    pub(crate) fn of_image(image: &Path) -> Result<Kernel> {
+        let bytes =
+            fs::read(image).with_context(|| format!("cannot read `{}`", image.display()))?;
+        let release =
+            release(&bytes).with_context(|| format!("`{}` is not a bzImage", image.display()))?;
+        let beside = image.parent().unwrap_or(Path::new("."));
+        let known = ["../lib/modules", "../usr/lib/modules", "/lib/modules"];
+        let mut known = known
+            .iter()
+            .map(|folder| beside.join(folder).join(&release));
+        Ok(Kernel {
+            image: image.to_owned(),
+            modules: known
+                .find(|folder| folder.is_dir())
+                .unwrap_or_else(|| beside.to_owned()),
+        })
+    }
+
     /// The newest kernel of this version, fetched if it is not in the cache.
     ///
     /// # Errors
@@ -61,6 +84,17 @@ impl Kernel {
         }
         unpacked(&folder)?.with_context(|| format!("package {package} has no kernel"))
     }
+}
+
+/// The release of a kernel's image (`kernel_version`, Documentation/arch/x86/boot.rst).
+fn release(image: &[u8]) -> Option<String> {
+    if image.get(0x202..0x206)? != b"HdrS" {
+        return None;
+    }
+    let at = u16::from_le_bytes(*image.get(0x20e..)?.first_chunk()?);
+    let text = image.get(usize::from(at) + 0x200..)?;
+    let end = text.iter().position(|&byte| byte == b' ' || byte == 0)?;
+    String::from_utf8(text[..end].to_vec()).ok()
 }
 
 /// The folder of kernels: not in the repository, so that no clean build fetches them again.
@@ -191,5 +225,22 @@ impl Apt {
         }
         fs::rename(unfinished, to)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_names_its_release() {
+        let mut image = vec![0; 0x400];
+        image[0x202..0x206].copy_from_slice(b"HdrS");
+        image[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
+        image[0x300..0x315].copy_from_slice(b"5.15.0-1-x (a@b) #1\0\0");
+        assert_eq!(release(&image).as_deref(), Some("5.15.0-1-x"));
+        image[0x202] = 0;
+        assert_eq!(release(&image), None);
+        assert_eq!(release(b"short"), None);
     }
 }

@@ -42,6 +42,10 @@ const TESTS: [(&str, &[(&str, &str)]); 10] = [
             ),
             ("exact", "attached_while_it_waits"),
             ("exact", "probes_attached_one_by_one"),
+            (
+                "exact",
+                "processes_beside_one_another_with_probes_attached_one_by_one",
+            ),
             ("exact", "threads_that_preempt_one_another"),
         ],
     ),
@@ -108,12 +112,12 @@ struct Column {
 ///
 /// # Errors
 /// When not root, a virtual machine cannot be started, or something does not hold on a kernel.
-pub(crate) fn run(kernels: &[String]) -> Result<()> {
+pub(crate) fn run(kernels: &[String], file: Option<&Path>) -> Result<()> {
     command::need_root("tracing on other kernels")?;
     command::build_workspace()?;
     let program = test_program()?;
     let mut columns = Vec::new();
-    for name in wanted(kernels) {
+    for name in wanted(kernels, file)? {
         eprintln!("vm: {name}");
         let session = Session::run(&name, &script(&program)?)?;
         columns.push(column(&name, &session)?);
@@ -136,12 +140,16 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
     );
 }
 
-fn wanted(kernels: &[String]) -> Vec<String> {
-    if kernels.is_empty() {
-        USUAL.map(str::to_owned).to_vec()
-    } else {
-        kernels.to_vec()
+fn wanted(kernels: &[String], file: Option<&Path>) -> Result<Vec<String>> {
+    let mut wanted = kernels.to_vec();
+    if let Some(file) = file {
+        let path = fs::canonicalize(file)
+            .with_context(|| format!("cannot find the kernel `{}`", file.display()))?;
+        wanted.push(path.to_string_lossy().into_owned());
+    } else if wanted.is_empty() {
+        wanted = USUAL.map(str::to_owned).to_vec();
     }
+    Ok(wanted)
 }
 
 /// The folder in which a kernel's results are kept until its next run.
@@ -158,7 +166,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Runs a script on a kernel, host or not; it finds memtrace as `$MEMTRACE_BIN` and writes
+    /// Runs a script on a kernel, host or not; a name with a slash is the path of an image. The script finds memtrace as `$MEMTRACE_BIN` and writes
     /// into `$OUT`.
     ///
     /// # Errors
@@ -172,7 +180,8 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub(crate) fn run_within(name: &str, script: &str, limit: Duration) -> Result<Session> {
-        let folder = results().join(name);
+        let of_file = Path::new(name).file_name();
+        let folder = results().join(of_file.unwrap_or_default());
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let targets = command::target_dir().join("test-targets");
@@ -187,7 +196,11 @@ impl Session {
             fs::write(&path, &script)?;
             command::run(Command::new("bash").arg(path).env("OUT", &folder))?;
         } else {
-            qemu::run(&Kernel::fetch(name)?, &script, &folder, &targets, limit)?;
+            let kernel = match name.contains('/') {
+                true => Kernel::of_image(Path::new(name))?,
+                false => Kernel::fetch(name)?,
+            };
+            qemu::run(&kernel, &script, &folder, &targets, limit)?;
         }
         let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
             let console = folder.join("machine/console.log");

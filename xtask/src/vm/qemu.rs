@@ -166,10 +166,23 @@ fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
         let found = command::output(
             Command::new("find")
                 .arg(&kernel.modules)
-                .args(["-name", &file]),
+                .args(["-name", &format!("{file}*")]),
         )?;
         if let Some(path) = found.lines().next() {
-            fs::copy(path, root.join("modules").join(&file))?;
+            let unpack = match path.rsplit('.').next() {
+                Some("xz") => "xz",
+                Some("zst") => "zstd",
+                _ => "cat",
+            };
+            let mut unpack = Command::new(unpack);
+            if !path.ends_with(".ko") {
+                unpack.arg("-dc");
+            }
+            let module = File::create(root.join("modules").join(&file))?;
+            let status = unpack.arg(path).stdout(module).status()?;
+            if !status.success() {
+                bail!("cannot unpack `{path}`: {status}");
+            }
             order += &format!("{file}\n");
         }
     }

@@ -195,7 +195,7 @@ fn replace(
     };
     judged.retain(|of| !is_one(of));
     let (class, all) = found;
-    let evidence = [&[why.clone()], &all.evidence[..]].concat();
+    let evidence = [std::slice::from_ref(why), &all.evidence].concat();
     let Context { series, window, .. } = context;
     for site in sites {
         let part = SiteFinding {
