@@ -7,6 +7,7 @@ use crate::{
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
+        subjects::SiteFinding,
         thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
     },
     event::Layer,
@@ -107,4 +108,21 @@ pub(super) const SITE: Rule<OfSite> = Rule {
     class: Class::Leak,
     evidence: "keeps growing: the late slope is at least 0.7 × the early one by time, 0.8 × by the allocations of other sites; rises in 6 of the last 8 parts; 95 % of the blocks that outlived a quarter of the time are still live",
     find: OfSite::Growing(|grown| grown.leaks().map(|grade| grown.leak(grade))),
+};
+
+static BACKLOG: Statement = Statement {
+    name: "backlog",
+    sentence: "{freed} blocks from before the recording were freed, and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
+};
+
+pub(super) const QUEUE: Rule<OfSite> = Rule {
+    class: Class::Leak,
+    evidence: "of an attached process: rises in 6 of the last 8 parts, without an end in sight, by 60 % of the process's growth, which is steady by time; 60 % of the blocks that outlived a quarter of the time are still live; blocks from before the recording were freed, at least 5 % as many as it gained",
+    find: OfSite::Growing(|grown| {
+        let freed = grown.context.quality.unknown_frees;
+        grown.is_backlog().then(|| SiteFinding {
+            evidence: vec![BACKLOG.with([("freed", Amount::Count(freed))])],
+            ..grown.leak(Grade::C)
+        })
+    }),
 };

@@ -191,6 +191,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
             thread_leak::SITE,
             mapping_leak::SITE,
             leak::SITE,
+            leak::QUEUE,
             undetermined::SITE,
         ],
     },

@@ -10,9 +10,11 @@ use crate::{
             evidence::{Evidence, Statement},
             shape::{Judged, Shape},
             survival::Survival,
+            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, RISING_BLOCKS},
         },
     },
     event::Device,
+    recording::Origin,
 };
 
 pub(in super::super) static LIVE: Statement = Statement {
@@ -43,6 +45,9 @@ impl JudgedSite {
     }
 }
 
+/// For each block that a queue gained, the least number of older ones that were freed.
+const FREED: f64 = 0.05;
+
 /// A site as the rules see it.
 pub(in super::super) struct Grown<'a> {
     pub(in super::super) context: &'a Context<'a>,
@@ -68,6 +73,29 @@ impl Grown<'_> {
                 .map(|_| Grade::C),
             _ => None,
         }
+    }
+
+    /// Whether it is a queue that is filled faster than it is emptied, the oldest block first. At first those from before
+    /// the recording are freed, so that its growth seems to slow down, but resident memory rises in a straight line.
+    pub(in super::super) fn is_backlog(&self) -> bool {
+        let Context {
+            series,
+            window,
+            quality,
+            ..
+        } = self.context;
+        let gained = window.change(&self.site.live_count);
+        let frees_older =
+            series.row.origin == Origin::Attached && quality.unknown_frees >= FREED * gained;
+        let most_stay = matches!(self.survival, Survival::Share(share) if share >= MAJORITY);
+        let rises = self.judged.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS;
+        let whole = series.footprint();
+        let whole = whole
+            .and_then(|all| Judged::of(&series.times, &all, window.from, PROCESS_FLOOR).ok())
+            .filter(|whole| whole.shape() == Shape::Steady);
+        let is_whole = whole
+            .is_some_and(|whole| self.judged.trend.growth() >= MAJORITY * whole.trend.growth());
+        self.shape != Shape::Slowing && frees_older && most_stay && rises && is_whole
     }
 
     pub(in super::super) fn place(&self) -> Place {
