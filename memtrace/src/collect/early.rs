@@ -50,6 +50,8 @@ pub(super) struct Early {
     pub(super) started_ns: u64,
     /// When the next search comes without a cause, since the start; `None`: never.
     regular: Option<Duration>,
+    /// The memory left is not enough for a search.
+    is_tight: bool,
     /// The result of the last of these, for people.
     pub(super) last_regular: Vec<String>,
     pub(super) looked_ns: u64,
@@ -100,6 +102,7 @@ impl Early {
         Self {
             started_ns,
             regular: is_regular.then_some(FIRST),
+            is_tight: false,
             last_regular: Vec::new(),
             looked_ns: 0,
             courses: HashMap::new(),
@@ -109,10 +112,19 @@ impl Early {
         }
     }
 
+    /// Whether a search is in progress that has a cause. One without is abandoned: it comes again.
+    pub(super) fn is_busy(&mut self) -> bool {
+        let regular = self.search.take_if(|search| search.cause.is_none());
+        if let Some(regular) = regular {
+            regular.is_over.store(true, Ordering::Relaxed);
+        }
+        self.search.is_some()
+    }
+
     /// Whether it is time for a search that needs no other cause.
     pub(super) fn is_regular_due(&mut self, now_ns: u64) -> bool {
         let elapsed = Duration::from_nanos(now_ns.saturating_sub(self.started_ns));
-        let is_due = self.regular.is_some_and(|next| elapsed >= next);
+        let is_due = !self.is_tight && self.regular.is_some_and(|next| elapsed >= next);
         if is_due {
             self.regular = Some(2 * elapsed);
         }
@@ -122,9 +134,13 @@ impl Early {
     /// The first limit that is about to be reached.
     pub(super) fn due(&mut self, now_ns: u64, levels: Vec<Limited>) -> Option<Limited> {
         let time = Duration::from_nanos(now_ns);
+        self.is_tight = false;
+        let is_tight = &mut self.is_tight;
         let mut due = levels.into_iter().filter_map(|mut of| {
             if of.is_ours {
-                of.level = without_need(of.level)?;
+                let left = without_need(of.level);
+                *is_tight |= left.is_none();
+                of.level = left?;
             }
             let course = self.courses.entry(of.place.clone()).or_default();
             course.is_due(time, of.level).then_some(of)

@@ -33,7 +33,8 @@ impl Collector {
         self.hear_search()?;
         let is_late = |early: &Early| {
             let since = Duration::from_nanos(now_ns.saturating_sub(early.looked_ns));
-            early.search.is_none() && since >= LOOK
+            let search = early.search.as_ref();
+            search.is_none_or(|search| search.cause.is_none()) && since >= LOOK
         };
         if !self.early.as_ref().is_some_and(is_late) {
             return Ok(());
@@ -44,6 +45,7 @@ impl Collector {
         };
         early.looked_ns = now_ns;
         if let Some(of) = early.due(now_ns, levels) {
+            early.is_busy();
             let percent = of.level.used * 100 / of.level.limit.max(1);
             let whose = match of.place {
                 Some(_) => "its control group",
@@ -54,7 +56,7 @@ impl Collector {
                 of.place.is_none() || process.cgroup.is_some_and(|it| of.groups.contains(&it))
             };
             self.begin_search(Some(cause), now_ns, None, is_meant);
-        } else if early.is_regular_due(now_ns) {
+        } else if early.search.is_none() && early.is_regular_due(now_ns) {
             self.begin_search(None, now_ns, None, |_| true);
         }
         Ok(())
@@ -67,8 +69,8 @@ impl Collector {
                 "holders are not searched for (`--no-holders` or `--no-stop`)".to_owned(),
             ]);
         };
-        if early.search.is_some() {
-            return;
+        if early.is_busy() {
+            return announce(["a search is in progress".to_owned()]);
         }
         let known = early.lines.len();
         self.begin_search(Some("on request".to_owned()), now_ns, None, |_| true);
@@ -85,9 +87,12 @@ impl Collector {
 
     /// An allocation on a device has failed for good.
     pub(super) fn device_ran_out(&mut self, tgid: u32, now_ns: u64) {
-        let Some(early) = self.early.as_mut().filter(|early| early.search.is_none()) else {
+        let Some(early) = self.early.as_mut() else {
             return;
         };
+        if early.is_busy() {
+            return;
+        }
         let searches = early.failures.entry(tgid).or_default();
         if *searches < FAILURES {
             *searches += 1;
@@ -114,15 +119,16 @@ impl Collector {
         let running = searchable(&self.processes, is_meant);
         let mut notes = Vec::new();
         let mut tasks = Vec::new();
-        let mut sites = 0;
+        let (mut sites, mut left) = (0, MOST_BLOCKS);
         let which = match cause {
             Some(_) => Which::Largest,
             None => Which::Growing,
         };
         for of in growing::chosen(which, &self.accounts.ledger, &running, now_ns) {
             let tgid = of.running.tgid;
-            match self.accounts.ledger.copy_heap(tgid, MOST_BLOCKS) {
+            match self.accounts.ledger.copy_heap(tgid, left) {
                 Some(heap) => {
+                    left -= heap.blocks().count();
                     sites += of.sites();
                     tasks.push(Task {
                         tgid,
@@ -196,7 +202,11 @@ impl Collector {
         if let Some(early) = &mut self.early {
             match is_done {
                 true if search.is_awaited => announce(search.lines()),
-                true if search.cause.is_none() => early.last_regular = search.lines(),
+                true if search.cause.is_none() => {
+                    if !search.is_over.load(Ordering::Relaxed) {
+                        early.last_regular = search.lines();
+                    }
+                }
                 true => early.lines.extend(search.lines()),
                 false => early.search = Some(search),
             }

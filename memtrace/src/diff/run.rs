@@ -46,7 +46,7 @@ pub(crate) struct Run {
 pub(crate) struct Site {
     pub layer: Layer,
     /// Address space only: an allocator's, whose blocks are counted in another layer, or a reserve that is touched
-    /// little by little (stacks, heaps of runtimes).
+    /// little by little.
     pub is_space: bool,
     /// Sites share stacks.
     pub stack: Arc<Stack>,
@@ -112,7 +112,8 @@ impl Run {
             let made_for = || mappings::of(site.key.by_allocator, stack.frames());
             Site {
                 layer: site.key.layer,
-                is_space: site.key.layer == Layer::Vm && made_for() != Use::Program,
+                is_space: site.key.layer == Layer::Vm
+                    && !matches!(made_for(), Use::Program | Use::Runtime),
                 stack: stacks.of(site.key.stack, stack.frames()),
                 live_bytes: site.totals.live_bytes,
                 points,

@@ -14,6 +14,8 @@ pub(crate) struct RuntimeHeap {
     functions: &'static [&'static str],
     /// A section of every file that contains it.
     section: Option<&'static str>,
+    /// Its objects are in blocks of malloc.
+    pub(crate) uses_malloc: bool,
     /// Its collector may wait long: growth alone does not show that objects are kept.
     pub(crate) is_lazy: bool,
     /// The tool that looks inside.
@@ -25,6 +27,7 @@ const HEAP: RuntimeHeap = RuntimeHeap {
     files: &[],
     functions: &[],
     section: None,
+    uses_malloc: false,
     is_lazy: false,
     tool: "",
 };
@@ -75,6 +78,7 @@ const HEAPS: &[RuntimeHeap] = &[
     RuntimeHeap {
         name: "Perl",
         files: &["perl", "libperl"],
+        uses_malloc: true,
         tool: "compare two counts of objects by Devel::Gladiator, and look for cycles with Devel::Cycle",
         ..HEAP
     },
@@ -98,7 +102,14 @@ impl RuntimeHeap {
     fn is_in(&self, file: &str) -> bool {
         self.files.iter().any(|name| {
             let rest = file.strip_prefix(name);
-            rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphabetic()))
+            let rest = rest.map(|rest| {
+                rest.strip_prefix('-')
+                    .map_or((rest, false), |of| (of, true))
+            });
+            rest.is_some_and(|(rest, has_dash)| match rest.chars().next() {
+                Some(next) => next.is_ascii_digit() || next == '.' && !has_dash,
+                None => !has_dash,
+            })
         })
     }
 }
@@ -158,7 +169,14 @@ mod tests {
         ] {
             assert_eq!(name(frame), Some(expected));
         }
-        for file in ["nodejs-helper", "rubyfmt", "libperlite.so", "perlbal"] {
+        for file in [
+            "nodejs-helper",
+            "node_exporter",
+            "node-problem-detector",
+            "rubyfmt",
+            "libperlite.so",
+            "perlbal",
+        ] {
             assert_eq!(name(stripped(file)), None, "{file}");
         }
         assert_eq!(

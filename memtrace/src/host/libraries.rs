@@ -85,7 +85,7 @@ pub(crate) fn facts<'a>(
 ) -> Vec<Fact> {
     let mut by_name: BTreeMap<String, BTreeSet<&Library>> = BTreeMap::new();
     let mut families: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    let mut openmp = BTreeSet::new();
+    let (mut openmp, mut runtimes) = (BTreeSet::new(), BTreeSet::new());
     let mut facts = Facts::new(Some(process), redactor);
     for library in libraries {
         let name = match Some(library.path.as_str()) == program {
@@ -103,8 +103,11 @@ pub(crate) fn facts<'a>(
             openmp.insert(library.family());
         }
         facts.add("glibc.version", library.glibc.as_deref());
-        facts.add("runtime.heap", library.runtime);
+        runtimes.extend(library.runtime);
     }
+    // Of several, the memory could be any one's.
+    let runtime = runtimes.first().filter(|_| runtimes.len() == 1);
+    facts.add("runtime.heap", runtime.copied());
     let several = |paths: BTreeSet<&str>| {
         let paths: Vec<_> = paths.into_iter().map(|path| redactor.path(path)).collect();
         (paths.len() > 1).then(|| paths.join(", "))

@@ -215,6 +215,9 @@ fn own_one_way(language: Option<Language>) -> &'static str {
         Some(Language::Rust) => {
             "let one of them own the other, and not the other way round: make one pointer a `Weak`"
         }
+        Some(Language::Python) => {
+            "these are native blocks: if they are a package's, try another version and report it"
+        }
         _ => "let one of them own the other, and not the other way round",
     }
 }

@@ -141,6 +141,13 @@ impl Advice {
         matches!(self, Advice::FreezeBeforeFork | Advice::ShareArrays)
     }
 
+    const fn is_about_python(self) -> bool {
+        matches!(
+            self,
+            Advice::LimitList | Advice::LimitDict | Advice::LimitCache
+        )
+    }
+
     /// This advice for a leaking site whose keeper is known: `limit` replaces the search for it. `is_proven`: the keeper
     /// was seen, not guessed.
     pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
@@ -148,6 +155,8 @@ impl Advice {
             Advice::FindKeeper => limit,
             // A guess does not name the objects.
             Advice::RecordObjects if is_proven => limit,
+            // Python unmaps what is no longer kept.
+            Advice::Unmap if is_proven && limit.is_about_python() => limit,
             other => other,
         }
     }

@@ -144,7 +144,8 @@ fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
         if pool.iter().all(leaks) {
             continue;
         }
-        if let Some(found) = together(context, offset, &pool) {
+        let found = together(context, offset, &pool);
+        if let Some(found) = found.filter(|(class, _)| *class != Class::Undetermined) {
             let sites = Amount::Count(pool.len() as f64);
             let of_pool = OF_POOL.with([("sites", sites)]);
             replace(context, judged, &pool, &found, &of_pool);

@@ -250,7 +250,7 @@ impl Roots {
         let size = units::size(mapping.len());
         match mapping.path.as_deref() {
             Some(path) => format!("mapping of {size} ({})", path.display()),
-            None => match modules.runtime() {
+            None => match modules.runtime().filter(|of| !of.uses_malloc) {
                 Some(runtime) => format!("heap of {}, mapping of {size}", runtime.name),
                 None => format!("anonymous mapping of {size}"),
             },

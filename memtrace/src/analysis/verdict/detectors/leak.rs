@@ -112,7 +112,7 @@ pub(super) const SITE: Rule<OfSite> = Rule {
 
 static BACKLOG: Statement = Statement {
     name: "backlog",
-    sentence: "{freed} blocks from before the recording were freed, and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
+    sentence: "{freed} blocks from before the recording were freed (in all processes), and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
 };
 
 pub(super) const QUEUE: Rule<OfSite> = Rule {

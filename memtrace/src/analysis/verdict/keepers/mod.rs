@@ -87,7 +87,10 @@ impl Keepers<'_> {
         let is_searched = || self.holders.keys().any(|site| site.process == key.process);
         match (self.holders.get(key), self.unsearched) {
             (Some(of), _) if of.ways.is_empty() => of.unknown.map(Absent::Unknown),
-            (Some(_), _) => Some(Absent::Several),
+            (Some(of), _) => match seen::has_most(of) {
+                false => Some(Absent::Several),
+                true => of.unknown.map(Absent::Unknown),
+            },
             (None, Some(why)) => Some(Absent::Unsearched(why.clone())),
             (None, None) if is_searched() => Some(Absent::OthersFirst),
             (None, None) => row.ended_ns.map(|_| Absent::Ended),

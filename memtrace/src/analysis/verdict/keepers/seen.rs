@@ -45,6 +45,13 @@ pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
     all
 }
 
+/// Whether one way of keeping counts for half of the sampled blocks, or of those with a known holder.
+pub(super) fn has_most(holders: &Holders) -> bool {
+    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
+    let most = alike(holders).into_iter().next();
+    most.is_some_and(|most| 2 * most.blocks >= known.min(holders.sampled))
+}
+
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
 pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Option<SiteKey>)> {

@@ -58,15 +58,15 @@ fn older_memory_is_not_retained() {
     expect(&kept, Class::Retention);
 }
 
-/// A queue that gets 10 MiB a second and gives back 4, the oldest first: those of the first 40 s are from before the
+/// A queue that gets 10 MiB a second and gives back 6, the oldest first: those of the first 30 s are from before the
 /// recording.
 fn queue(resident_mib: &dyn Fn(f64) -> f64) -> Diagnosis {
     attached(&|t| {
-        let older = t.min(40.0);
+        let older = t.min(30.0);
         Moment {
             memory: resident(resident_mib(t), 2.0, 0.0),
-            sites: vec![site(HEAP, "push", 10.0 * t - 4.0 * (t - older))],
-            unknown_frees: (older * 4096.0) as u64,
+            sites: vec![site(HEAP, "push", 10.0 * t - 6.0 * (t - older))],
+            unknown_frees: (older * 6.0 * 1024.0) as u64,
             ..Moment::default()
         }
     })
@@ -74,10 +74,10 @@ fn queue(resident_mib: &dyn Fn(f64) -> f64) -> Diagnosis {
 
 #[test]
 fn a_queue_that_is_filled_faster_than_emptied_is_a_leak() {
-    let found = queue(&|t| 200.0 + 6.0 * t);
+    let found = queue(&|t| 300.0 + 4.0 * t);
     expect(&found, Class::Leak);
     assert_eq!(found.verdicts[0].grade, Grade::C);
-    // Whatever it frees later, it is not known to go on.
-    let slower = queue(&|t| 200.0 + 10.0 * t - 6.0 * (t - t.min(40.0)));
+    // Without a straight line, it is not known to go on.
+    let slower = queue(&|t| 300.0 + 10.0 * t - 6.0 * (t - t.min(30.0)));
     expect(&slower, Class::Undetermined);
 }
