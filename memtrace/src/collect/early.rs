@@ -112,13 +112,13 @@ impl Early {
         }
     }
 
-    /// Whether a search is in progress that has a cause. One without is abandoned: it comes again.
-    pub(super) fn is_busy(&mut self) -> bool {
+    /// Abandons a search that has no cause: it comes again. Returns whether another one may begin.
+    pub(super) fn make_way(&mut self) -> bool {
         let regular = self.search.take_if(|search| search.cause.is_none());
         if let Some(regular) = regular {
             regular.is_over.store(true, Ordering::Relaxed);
         }
-        self.search.is_some()
+        self.search.is_none()
     }
 
     /// Whether it is time for a search that needs no other cause.

@@ -45,7 +45,7 @@ impl Collector {
         };
         early.looked_ns = now_ns;
         if let Some(of) = early.due(now_ns, levels) {
-            early.is_busy();
+            early.make_way();
             let percent = of.level.used * 100 / of.level.limit.max(1);
             let whose = match of.place {
                 Some(_) => "its control group",
@@ -69,7 +69,7 @@ impl Collector {
                 "holders are not searched for (`--no-holders` or `--no-stop`)".to_owned(),
             ]);
         };
-        if early.is_busy() {
+        if !early.make_way() {
             return announce(["a search is in progress".to_owned()]);
         }
         let known = early.lines.len();
@@ -90,7 +90,7 @@ impl Collector {
         let Some(early) = self.early.as_mut() else {
             return;
         };
-        if early.is_busy() {
+        if !early.make_way() {
             return;
         }
         let searches = early.failures.entry(tgid).or_default();
