@@ -73,7 +73,11 @@ pub(super) fn has(helper: BpfHelper) -> bool {
 /// tried.
 fn runs_raw_tracepoints() -> bool {
     let program = raw_tracepoint();
-    program.map_or(true, |program| raw::run(program.as_fd(), &[0]).is_ok())
+    let run = program.and_then(|program| raw::run(program.as_fd(), &[0]));
+    // ENOTSUPP of the kernel: the program's type cannot be run.
+    const ENOTSUPP: i32 = 524;
+    let error = run.err().and_then(|error| error.raw_os_error());
+    !matches!(error, Some(libc::EINVAL | ENOTSUPP))
 }
 
 /// A program that only returns 0.

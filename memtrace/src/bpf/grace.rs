@@ -12,7 +12,7 @@ use std::{
 /// (Documentation/admin-guide/kernel-parameters.txt).
 const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
 
-/// Processors that are to be left alone.
+/// Processors that must not be interrupted.
 const UNDISTURBED: [&str; 2] = [
     "/sys/devices/system/cpu/isolated",
     "/sys/devices/system/cpu/nohz_full",
@@ -35,6 +35,8 @@ struct State {
     is_needed: bool,
     users: usize,
     is_changed: bool,
+    /// This process is about to end.
+    has_ended: bool,
 }
 
 /// Grace periods are short while one lives, if probes need that and the kernel lets us.
@@ -52,7 +54,9 @@ pub(super) fn shorten() -> Short {
 
 /// Restores the setting before this process ends without destructors.
 pub(super) fn restore() {
-    OF_KERNEL.restore(&mut OF_KERNEL.lock());
+    let mut state = OF_KERNEL.lock();
+    state.has_ended = true;
+    OF_KERNEL.restore(&mut state);
 }
 
 impl Drop for Short {
@@ -69,7 +73,8 @@ impl Setting {
     fn begin(&self) {
         let mut state = self.lock();
         state.users += 1;
-        if state.is_needed && !state.is_changed && self.is_off() && !has_undisturbed() {
+        let may_change = state.is_needed && !state.is_changed && !state.has_ended;
+        if may_change && self.is_off() && !has_undisturbed() {
             // A container's /sys may be read-only.
             state.is_changed = fs::write(&self.path, "1").is_ok();
         }

@@ -45,7 +45,7 @@ pub(crate) use kernel::{Abilities, Kernel};
 pub(crate) use link::Link;
 pub(crate) use object::needs_legacy;
 pub(crate) use options::{Options, RING_BYTES};
-pub(crate) use removal::{Removal, detach};
+pub(crate) use removal::{Removal, detach, detach_all};
 pub(crate) use ring::Ring;
 pub(crate) use stops::OpenStopMaps;
 pub(crate) use taken::other_tracer;

@@ -20,9 +20,15 @@ const CLOSING: usize = 256;
 /// A thread that has had nothing to close for this long ends.
 const REST: Duration = Duration::from_secs(1);
 
+/// Removes the probes at the end of a recording, and waits for that. A setting of the whole machine is changed meanwhile,
+/// so programs must not be able to cause it during a recording.
+pub(crate) fn detach_all(links: Vec<Link>) {
+    let _short = grace::shorten();
+    detach(links);
+}
+
 /// Removes probes now, and waits for that.
 pub(crate) fn detach(links: Vec<Link>) {
-    let _short = grace::shorten();
     let each = links.len().div_ceil(DETACHING).max(1);
     let mut links = links.into_iter();
     thread::scope(|scope| {

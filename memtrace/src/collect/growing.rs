@@ -224,7 +224,7 @@ fn grows(of: &Survivors) -> bool {
     of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
 }
 
-/// Whether a site grows whose blocks are no measure of that: Python takes arenas seldom, and a container replaces its
+/// Whether a site grows whose number of blocks does not show it: Python takes arenas seldom, and a container replaces its
 /// memory by a larger block.
 fn swells(of: &Survivors, window: &Window) -> bool {
     of.site.layer == Layer::Python

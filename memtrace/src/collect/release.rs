@@ -47,8 +47,8 @@ impl Collector {
             links.append(&mut process.links);
             unwinding.append(&mut process.unwinding_links);
         }
-        bpf::detach(links);
-        bpf::detach(unwinding);
+        bpf::detach_all(links);
+        bpf::detach_all(unwinding);
         drop(kernel);
         // Until the last probe is gone an exception may have to pass it.
         drop(pauser);

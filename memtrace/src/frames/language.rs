@@ -33,7 +33,7 @@ pub(crate) fn language<'a>(
 
 /// C++ names have parameters, those of C have nothing but a name.
 fn of_name(function: &str) -> Option<Language> {
-    let is_plain = |character: char| character.is_alphanumeric() || "_.".contains(character);
+    let is_plain = |character: char| character.is_alphanumeric() || character == '_';
     if function.contains('(') {
         return Some(Language::Cpp);
     }

@@ -289,11 +289,9 @@ impl<'a> Graph<'a> {
             }
             self.meet(node, holder);
             let known = self.recorded.entry(node).or_insert((holder, cost));
-            *known = if cost < known.1 {
-                (holder, cost)
-            } else {
-                *known
-            };
+            if cost < known.1 {
+                *known = (holder, cost);
+            }
         } else if self.reach(node, holder, cost) {
             match self.leaf(node) {
                 Some(object) => drop(self.reach_own_block(node, object, cost)),

@@ -62,6 +62,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::LimitDict => {
             "limit that dict where it is filled, or delete keys that are no longer needed"
         }
+        Advice::LowerLimit => {
+            "this container has a limit: lower it if its items take too much memory"
+        }
         Advice::LimitCache => {
             "set `maxsize` in the decorator of that function; its `cache_clear()` empties the cache"
         }

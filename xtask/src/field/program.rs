@@ -67,7 +67,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// A package that cannot be had is no error: registries may not be reached.
+    /// A package that cannot be installed is skipped: the registry may be unreachable.
     fn install(&mut self, case: &'static Case, packages: &Packages, folder: &Path) {
         for requirement in packages.requirements() {
             let installed = interpreter(packages.python).and_then(|python| {

@@ -43,7 +43,7 @@ impl Answer {
         !matches!(self.screen.class.as_str(), "none" | "undetermined")
     }
 
-    /// Whether it says so of a program without a fault, of which it is not true.
+    /// Whether it reports a fault that the program does not have.
     fn is_alarm(&self) -> bool {
         !self.class && self.is_finding()
     }

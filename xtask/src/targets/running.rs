@@ -1,4 +1,4 @@
-//! A program that runs beside memtrace, and ends with whatever started it.
+//! A program that runs beside memtrace, and ends with the process that started it.
 
 use anyhow::{Context, Result, bail};
 use std::{

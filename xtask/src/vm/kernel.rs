@@ -36,7 +36,7 @@ impl Kernel {
     /// own folder.
     ///
     /// # Errors
-    /// The file is no bzImage, or cannot be read.
+    /// The file is not a bzImage, or cannot be read.
     pub(crate) fn of_image(image: &Path) -> Result<Kernel> {
         let bytes =
             fs::read(image).with_context(|| format!("cannot read `{}`", image.display()))?;

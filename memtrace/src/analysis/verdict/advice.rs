@@ -45,9 +45,11 @@ pub(crate) enum Advice {
     LimitList,
     LimitDict,
     LimitCache,
+    /// A container that has a limit.
+    LowerLimit,
     /// Objects or blocks that link one another.
     CutChain,
-    /// One object, which is no container.
+    /// One object that is not a container.
     DropReference,
     /// A graph of PyTorch's autograd.
     DropGraph,

@@ -15,6 +15,8 @@ pub(super) struct Quality {
     pub(super) without_stack: f64,
     /// Frees of unknown blocks: most are from before the recording.
     pub(super) unknown_frees: f64,
+    /// Processes of the recording.
+    pub(super) processes: usize,
     /// Length of the recording, seconds.
     pub(super) length: f64,
     pub(super) interval: f64,
@@ -46,6 +48,7 @@ impl Quality {
             lost: share(lost, overview.emitted),
             without_stack: share(courses.without_stack, courses.allocated),
             unknown_frees: unknown.map(|(_, count)| *count as f64).sum(),
+            processes: overview.processes.len(),
             length: end.saturating_sub(start) as f64 / 1e9,
             interval: overview.meta.interval_ns as f64 / 1e9,
             least_life: series::least_life(&overview.meta),

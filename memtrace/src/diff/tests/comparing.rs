@@ -41,7 +41,7 @@ fn the_fastest_site_comes_first_and_equal_ones_are_left_out() {
 }
 
 #[test]
-fn sites_of_one_line_are_one_whatever_calls_it() {
+fn sites_of_one_line_are_one_for_all_callers() {
     let stack = |caller: &str| {
         let mut frames = in_library("f", "1", 1);
         frames[1] = python("keep", "/srv/app/main.py", 10);

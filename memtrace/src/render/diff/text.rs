@@ -156,7 +156,7 @@ impl Text<'_> {
         )
     }
 
-    /// How much memory the processes have, whatever their sites hold.
+    /// The resident memory of the processes, which their sites may not explain.
     fn memory(&self, out: &mut impl Write) -> io::Result<()> {
         let [old, new] = &self.comparison.memory;
         let sizes = |of: &Memory| size(of.resident);

@@ -29,7 +29,7 @@ const TRACEBACK: [&str; 2] = [".tb_next", ".tb_frame"];
 /// Types whose attributes say what they are.
 const BY_ATTRIBUTE: [&str; 2] = ["traceback", "frame"];
 
-/// The name of the keeper, for a headline without a line. A stack or a register has none that helps.
+/// The name of the keeper, for a headline without a line. A stack or a register has no useful name.
 pub(in super::super) fn name_of(of: &Keeper) -> Option<String> {
     let How::Path { path, .. } = &of.how else {
         return None;
@@ -39,7 +39,7 @@ pub(in super::super) fn name_of(of: &Keeper) -> Option<String> {
     (path.container.is_some() || !is_passing).then(|| place(path))
 }
 
-/// `__main__.service.history (list, 1,648 items, +27/s)`, or whatever is known instead.
+/// `__main__.service.history (list, 1,648 items, +27/s)`, or what else is known.
 pub(in super::super) fn keeper(path: &Path) -> String {
     let container = container(path).filter(|_| path.chain().is_none());
     let figures = container.map(|step| figures(step, None));

@@ -88,7 +88,7 @@ static void add_listener(int)
         listeners.pop_back();
 }
 
-// Results that are never asked for.
+// Results that no client fetches.
 static std::list<std::future<std::string>> futures;
 
 static void start_job(int)

@@ -20,7 +20,7 @@ static unsigned uniform(unsigned from, unsigned to)
     return from + rand() % (to - from + 1);
 }
 
-// A list of requests of which only the newest are looked at.
+// A list of requests; only the newest are read.
 struct request {
     struct request *next;
     char body[4000];

@@ -1,4 +1,4 @@
-"""A server with a middleware, asked for pages that do not exist.
+"""A server with a middleware; its clients request pages that do not exist.
 The fault is the package's: aiohttp 3.10.10 caches the handlers of each failed match (CVE-2024-52303)."""
 import asyncio
 

@@ -59,7 +59,7 @@ class Plans:
 
 
 class Metrics:
-    """A counter for each path that was ever asked for."""
+    """A counter for each path that a client has requested."""
 
     counters = {}
 
@@ -90,7 +90,7 @@ class Bus:
 
 
 class Finalizers:
-    """Files of requests are to be removed at the end of their objects, which live as long as the service."""
+    """A finalizer removes each request's file, but its object lives as long as the service."""
 
     pool = type("Pool", (), {})()
 

@@ -112,12 +112,12 @@ pub(super) const SITE: Rule<OfSite> = Rule {
 
 static BACKLOG: Statement = Statement {
     name: "backlog",
-    sentence: "{freed} blocks from before the recording were freed (in all processes), and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
+    sentence: "{freed} blocks from before the recording were freed, and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
 };
 
 pub(super) const QUEUE: Rule<OfSite> = Rule {
     class: Class::Leak,
-    evidence: "of an attached process: rises in 6 of the last 8 parts, without an end in sight, by 60 % of the process's growth, which is steady by time; 60 % of the blocks that outlived a quarter of the time are still live; blocks from before the recording were freed, at least 5 % as many as it gained",
+    evidence: "of an attached process that is recorded alone: rises in 6 of the last 8 parts, without an end in sight, by 60 % of the process's growth, which is steady by time; 60 % of the blocks that outlived a quarter of the time are still live; blocks from before the recording were freed, at least 5 % as many as it gained",
     find: OfSite::Growing(|grown| {
         let freed = grown.context.quality.unknown_frees;
         grown.is_backlog().then(|| SiteFinding {

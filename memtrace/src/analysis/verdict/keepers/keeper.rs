@@ -33,7 +33,7 @@ impl Keeper {
         }
     }
 
-    /// Whether it was seen, and is no guess.
+    /// Whether it was seen and not guessed.
     pub(super) fn is_certain(&self) -> bool {
         let is_lost = matches!(
             self.how,

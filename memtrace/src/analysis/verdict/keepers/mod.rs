@@ -112,7 +112,7 @@ impl Keepers<'_> {
     fn find(&self, class: Class, key: &SiteKey) -> Option<Found> {
         let seen = self.holders.get(key);
         let seen = seen.and_then(|holders| seen::keeper(holders, self.stacks));
-        // What certainly keeps the blocks is a fact, whatever the kind of growth.
+        // A certain keeper is a fact for every kind of growth.
         let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
         let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());

@@ -7,10 +7,10 @@ use crate::{
     recording::{Path, Step, StepKind},
 };
 
-/// The advice on a keeper of blocks that a program in this language allocates; `None`: it is to be found first.
+/// The advice on a keeper of blocks that a program in this language allocates; `None`: find the keeper first.
 pub(super) fn remedy(keeper: &Keeper, language: Option<Language>) -> Option<Advice> {
     Some(match &keeper.how {
-        // Words that may be left over are to be looked at first.
+        // The words may be left over: check them first.
         How::Path { .. } if keeper.is_likely() => return None,
         How::Container(name) => of_container(name),
         How::Path { path, .. } => of_path(path),
@@ -52,6 +52,7 @@ fn is_node_of_autograd(name: &str) -> bool {
 
 fn of_step(container: &Step) -> Advice {
     match container.type_name.as_deref() {
+        _ if container.limit.is_some() => Advice::LowerLimit,
         Some("lru_cache") => Advice::LimitCache,
         Some(name) if container.kind == StepKind::Object => of_container(name),
         _ => Advice::LimitContainer,

@@ -85,8 +85,9 @@ impl Grown<'_> {
             ..
         } = self.context;
         let gained = window.change(&self.site.live_count);
-        let frees_older =
-            series.row.origin == Origin::Attached && quality.unknown_frees >= FREED * gained;
+        // Those of other processes are counted, too.
+        let is_alone = quality.processes == 1 && series.row.origin == Origin::Attached;
+        let frees_older = is_alone && quality.unknown_frees >= FREED * gained;
         let most_stay = matches!(self.survival, Survival::Share(share) if share >= MAJORITY);
         let rises = self.judged.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS;
         let whole = series.footprint();

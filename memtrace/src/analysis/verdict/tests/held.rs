@@ -267,7 +267,7 @@ fn sites_of_one_container_are_judged_by_their_sum() {
         together.iter().all(|class| *class == Class::Leak),
         "{together:?}"
     );
-    // Without the number nothing says that they are the same, whatever their names.
+    // Without the number, equal names do not prove one container.
     for apart in [[Some(1), Some(2)], [None, None]] {
         let apart = classes(apart);
         assert!(apart.iter().any(|class| *class != Class::Leak), "{apart:?}");
