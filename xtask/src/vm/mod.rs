@@ -122,7 +122,9 @@ impl Session {
         fs::create_dir_all(&folder)?;
         let targets = command::target_dir().join("test-targets");
         fs::create_dir_all(&targets)?;
-        let memtrace = command::target_dir().join("debug/memtrace");
+        // A copy: the next build must not change it meanwhile.
+        let memtrace = folder.join("memtrace");
+        fs::copy(command::target_dir().join("debug/memtrace"), &memtrace)?;
         let script = format!(
             "export MEMTRACE_BIN='{}'\nuname -r > \"$OUT/release\"\n{script}",
             memtrace.display()
