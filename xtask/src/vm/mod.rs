@@ -8,6 +8,7 @@ mod suite;
 use crate::command::{self, cargo};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
+pub(crate) use qemu::Processors;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -55,7 +56,11 @@ pub(crate) fn run(kernels: &[String], file: Option<&Path>, only: Option<&str>) -
     let mut columns = Vec::new();
     for name in wanted(kernels, file)? {
         eprintln!("vm: {name}");
-        let session = Session::run_within(&name, &script(&program, &suite)?, LIMIT_OF_THE_SUITE)?;
+        let session = Session::run_on(
+            &name,
+            &script(&program, &suite)?,
+            (Processors::Steady, LIMIT_OF_THE_SUITE),
+        )?;
         columns.push(column(&name, &session, &suite)?);
     }
     print!("{}", table(&columns, &suite));
@@ -108,14 +113,18 @@ impl Session {
     /// # Errors
     /// There is no such kernel, or the virtual machine cannot be started or does not end.
     pub(crate) fn run(name: &str, script: &str) -> Result<Session> {
-        Self::run_within(name, script, LIMIT)
+        Self::run_on(name, script, (Processors::Parallel, LIMIT))
     }
 
-    /// As [`Session::run`], with another limit.
+    /// As [`Session::run`], on these processors and with this limit.
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub(crate) fn run_within(name: &str, script: &str, limit: Duration) -> Result<Session> {
+    pub(crate) fn run_on(
+        name: &str,
+        script: &str,
+        machine: (Processors, Duration),
+    ) -> Result<Session> {
         let of_file = Path::new(name).file_name();
         let folder = results().join(of_file.unwrap_or_default());
         let _ = fs::remove_dir_all(&folder);
@@ -138,7 +147,7 @@ impl Session {
                 true => Kernel::of_image(Path::new(name))?,
                 false => Kernel::fetch(name)?,
             };
-            qemu::run(&kernel, &script, &folder, &targets, limit)?;
+            qemu::run(&kernel, &script, &folder, &targets, machine)?;
         }
         let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
             let console = folder.join("machine/console.log");
