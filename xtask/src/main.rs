@@ -86,7 +86,7 @@ enum Task {
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
-        /// 5.10, 6.1, 6.12, newest (of Debian's) or host; by default all
+        /// 5.10, 6.1, 6.12, newest (of Debian's), 5.15 (of Ubuntu's) or host; by default all
         kernels: Vec<String>,
         /// Also, or only, on the kernel in this file (bzImage). Its modules, if it needs some, are looked for where its
         /// package has them, in this system's folder, and below the file's own folder

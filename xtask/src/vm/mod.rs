@@ -22,9 +22,9 @@ use suite::Suite;
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// The default: the oldest that is supported, the oldest and the newest of Debian 12's kernels, Debian's newest, and the
-/// host's.
-const USUAL: [&str; 5] = ["5.10", "6.1", "6.12", "newest", HOST];
+/// The default: the oldest that is supported, Ubuntu 22.04's, the oldest and the newest of Debian 12's kernels, Debian's
+/// newest, and the host's.
+const USUAL: [&str; 6] = ["5.10", "5.15", "6.1", "6.12", "newest", HOST];
 /// From here on the walk by tables can be verified.
 const SUPPORTED: (u32, u32) = (5, 10);
 /// From here on one link holds all probes of a file.
