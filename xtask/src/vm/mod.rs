@@ -206,7 +206,7 @@ fn script(program: &Path, suite: &Suite) -> Result<String> {
          \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\
          [ \"$(cat \"$OUT/check.status\")\" = 0 ] || exit 0\n\
          \"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\" 2> \"$OUT/loaded.err\"\n\
-         export MEMTRACE_EXACT_RUNS=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
+         export MEMTRACE_EXACT_RUNS=2 MEMTRACE_ATTACHES=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
     );
     for (file, test) in suite.tests() {
         let limit = LIMIT_OF_A_TEST.as_secs();
