@@ -62,8 +62,8 @@ pub(super) enum Way {
     Perf {
         /// The programs do nothing: they measure the probes themselves.
         empty: bool,
-        /// If perf events have none.
-        cookies: Option<Cookies>,
+        /// If perf events have no cookies: those of all functions, and programs for the functions called most.
+        cookies: Option<(Cookies, OwnPrograms)>,
     },
 }
 
@@ -181,7 +181,7 @@ pub(super) struct Programs {
     /// The programs do nothing: they measure the probes themselves.
     empty: bool,
     multi: Option<multi::Prepared>,
-    cookies: Option<Cookies>,
+    cookies: Option<(Cookies, OwnPrograms)>,
     /// Returns may be left alone.
     session: bool,
     thread_caches: OwnedFd,
@@ -193,17 +193,22 @@ impl Programs {
     /// # Errors
     /// A map is missing, or the object is not as expected.
     pub(super) fn new(ebpf: &Ebpf, object: Object, options: &Options) -> Result<Self, TracerError> {
-        let multi = match options.one_by_one || object.is_legacy {
-            true => None,
-            false => multi::Prepared::new(ebpf, object.bytes).map_or_else(not_multi, Some),
-        };
-        let cookies = object.is_legacy.then(|| Cookies::new(ebpf)).transpose()?;
+        let empty = options.empty_probes;
+        let prepare = || multi::Prepared::new(ebpf, object.bytes);
+        let (mut multi, mut cookies) = (None, None);
+        if object.is_legacy {
+            let prepared = prepare().map_err(|error| TracerError::Late(error.to_string()))?;
+            let own = OwnPrograms::new(empty, prepared, Ends::OfEvent);
+            cookies = Some((Cookies::new(ebpf)?, own));
+        } else if !options.one_by_one {
+            multi = prepare().map_or_else(not_multi, Some);
+        }
         Ok(Self {
-            empty: options.empty_probes,
+            empty,
             multi,
             cookies,
             // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
-            session: !options.empty_probes && !options.frame_pointers,
+            session: !empty && !options.frame_pointers,
             thread_caches: descriptor(ebpf, "THREAD_CACHES")?,
         })
     }
@@ -251,11 +256,7 @@ impl Programs {
                 .inspect_err(|error| tracing::debug!("{error}"))
                 .ok(),
             plain,
-            own: OwnPrograms {
-                empty: self.empty,
-                prepared: Box::new(prepared),
-                by_cookie: HashMap::new(),
-            },
+            own: OwnPrograms::new(self.empty, prepared, Ends::Entry),
         })
     }
 }
@@ -275,11 +276,22 @@ fn is_hot(probe: &Probe) -> bool {
 pub(super) struct OwnPrograms {
     empty: bool,
     prepared: Box<multi::Prepared>,
+    /// Where they run.
+    ends: Ends,
     /// `None`: it could not be loaded.
     by_cookie: HashMap<u64, Option<OwnedFd>>,
 }
 
 impl OwnPrograms {
+    fn new(empty: bool, prepared: multi::Prepared, ends: Ends) -> Self {
+        Self {
+            empty,
+            prepared: Box::new(prepared),
+            ends,
+            by_cookie: HashMap::new(),
+        }
+    }
+
     /// Loads the missing programs of some probes in parallel, up to [`OWN_PROGRAMS`].
     fn load(&mut self, probes: &[&Probe]) {
         let cookies = probes.iter().map(|probe| probe.cookie());
@@ -292,7 +304,7 @@ impl OwnPrograms {
             .collect();
         let load = |cookie| {
             let entry = Program::Entry.name(self.empty);
-            let program = self.prepared.load_for(entry, cookie);
+            let program = self.prepared.load_for(entry, cookie, self.ends);
             let program = program.inspect_err(|error| tracing::debug!("{error}"));
             program.ok()
         };
@@ -367,7 +379,10 @@ impl Attacher {
                 let all = programs.values().chain(plain).chain(session);
                 all.chain(own.loaded()).collect()
             }
-            Way::Perf { .. } => Vec::new(),
+            Way::Perf { cookies, .. } => {
+                let own = cookies.iter().map(|(_, own)| own);
+                own.flat_map(OwnPrograms::loaded).collect()
+            }
         }
     }
 
@@ -465,6 +480,10 @@ impl Attacher {
                 }
             }
             Way::Perf { empty, cookies } => {
+                if let Some((_, own)) = cookies.as_mut().filter(|_| !*empty) {
+                    let hot = probes.iter().filter(|probe| is_hot(probe));
+                    own.load(&hot.collect::<Vec<_>>());
+                }
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
@@ -480,15 +499,22 @@ impl Attacher {
                                 semaphore: places.semaphore(probe, offset),
                                 at_return: program.at_return(),
                             };
+                            let is_entry = program == Program::Entry;
                             let program = loaded(ebpf, program.name(*empty))?;
-                            let attach = |path: &str, cookie| {
+                            let attach = |program, path: &str, cookie| {
                                 let place = (&*probe.symbol, place);
                                 one_by_one::attach(program, tgid, path, place, cookie)
                             };
                             match cookies.as_mut() {
-                                _ if *empty => attach(&path, 0),
-                                Some(cookies) => attach(&cookies.path(probe.cookie(), &path)?, 0),
-                                None => attach(&path, probe.cookie()),
+                                _ if *empty => attach(program, &path, 0),
+                                Some((cookies, own)) => match own.of(probe) {
+                                    Some(own) if is_entry => attach(own.as_fd(), &path, 0),
+                                    _ => {
+                                        let path = cookies.path(probe.cookie(), &path)?;
+                                        attach(program, &path, 0)
+                                    }
+                                },
+                                None => attach(program, &path, probe.cookie()),
                             }
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);

@@ -43,6 +43,8 @@ pub(super) enum Ends {
     Instruction,
     /// At entries, and at the returns that it chooses: a session.
     Both,
+    /// Where its perf event is.
+    OfEvent,
 }
 
 impl Ends {
@@ -52,6 +54,7 @@ impl Ends {
                 bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32
             }
             Ends::Both => SESSION,
+            Ends::OfEvent => 0,
         }
     }
 }
@@ -179,8 +182,13 @@ impl Prepared {
     ///
     /// # Errors
     /// The program does not use its cookie as expected, or the kernel refuses it.
-    pub(super) fn load_for(&self, name: &'static str, cookie: u64) -> Result<OwnedFd, MultiError> {
-        self.load_one(name, Ends::Entry, Some(cookie))
+    pub(super) fn load_for(
+        &self,
+        name: &'static str,
+        cookie: u64,
+        ends: Ends,
+    ) -> Result<OwnedFd, MultiError> {
+        self.load_one(name, ends, Some(cookie))
     }
 
     fn load_one(
@@ -197,7 +205,11 @@ impl Prepared {
             .ok_or(MultiError::Missing(name))?;
         let mut instructions = Cow::from(&function.instructions);
         if let Some(cookie) = cookie {
-            fix_cookie(instructions.to_mut(), cookie).ok_or(MultiError::Cookie(name))?;
+            let fix = match ends {
+                Ends::OfEvent => fix_placeholder,
+                _ => fix_cookie,
+            };
+            fix(instructions.to_mut(), cookie).ok_or(MultiError::Cookie(name))?;
         }
         // SAFETY: an all-zero attribute is a valid one.
         let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
@@ -273,6 +285,25 @@ fn fix_cookie(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
     instructions[at] = half(LOAD, cookie);
     instructions[at + 1] = half(0, cookie >> 32);
     Some(())
+}
+
+/// What a program loads in place of the cookie where probes have none (`memtrace-ebpf/src/cookie.rs`).
+const PLACEHOLDER: u64 = 0xe36f_6f6b_6965_2121;
+
+/// Replaces the constants that stand for the cookie. `None`: there is none.
+fn fix_placeholder(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
+    let halves = |value: u64| [value as u32, (value >> 32) as u32].map(u32::cast_signed);
+    let mut fixed = None;
+    for at in 1..instructions.len() {
+        if let Some([first, second]) = instructions.get_mut(at - 1..=at)
+            && first.code == (BPF_LD | BPF_IMM | BPF_DW) as u8
+            && [first.imm, second.imm] == halves(PLACEHOLDER)
+        {
+            [first.imm, second.imm] = halves(cookie);
+            fixed = Some(());
+        }
+    }
+    fixed
 }
 
 /// The object's BTF, by which the kernel finds callback functions.
@@ -361,7 +392,7 @@ fn create_link(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::object::USUAL;
+    use crate::bpf::object::{LEGACY, USUAL};
 
     #[test]
     fn the_cookie_of_a_copy_is_a_constant() {
@@ -389,5 +420,19 @@ mod tests {
         assert_eq!(copy[second].imm, 0x1234_5678);
         assert!(fix_cookie(&mut copy, 1).is_none(), "it has none any more");
         assert!(fix_cookie(&mut instructions("call_return"), 1).is_none());
+    }
+
+    #[test]
+    fn programs_without_cookies_have_a_placeholder() {
+        let object = Object::parse(LEGACY.bytes).unwrap();
+        for (name, has_one) in [("call_entry", true), ("call_return", false)] {
+            let program = object.programs.get(name).unwrap();
+            let mut code = object.functions[&program.function_key()]
+                .instructions
+                .clone();
+            let fixed = fix_placeholder(&mut code, 0x1234_5678_9abc_def0);
+            assert_eq!(fixed.is_some(), has_one, "{name}");
+            assert!(fix_placeholder(&mut code, 1).is_none(), "{name}");
+        }
     }
 }
