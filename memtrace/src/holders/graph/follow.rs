@@ -9,7 +9,7 @@ use crate::holders::{
 };
 
 /// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
-const WITH_DATA: &str = "c10::StorageImpl";
+const WITH_DATA: &str = "N3c1011StorageImplE";
 
 /// Bytes of the largest object in a pool (`SMALL_REQUEST_THRESHOLD`, Objects/obmalloc.c), and of one that no
 /// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
@@ -71,7 +71,7 @@ impl Graph<'_> {
         let is_block = self.object(target).is_none() && self.address(target) == reference.target;
         let wraps = |start| {
             let types = &self.native.types;
-            types.type_of(memory, &self.native.modules, start).is_some()
+            types.class_of(memory, &self.native.modules, start).is_some()
         };
         match is_untyped && is_block && wraps(reference.target) {
             true => cost::KNOWN_BLOCK,
@@ -153,12 +153,12 @@ impl Graph<'_> {
         }
         let block = self.blocks.block(node as usize);
         let range = block.start..block.start + block.size;
-        let of_type = self
+        let class = self
             .native
             .types
-            .type_of(memory, &self.native.modules, block.start);
-        let has_data = of_type.as_deref() == Some(WITH_DATA);
-        let price = cost_in(of_type.is_some());
+            .class_of(memory, &self.native.modules, block.start);
+        let has_data = class.as_deref() == Some(WITH_DATA);
+        let price = cost_in(class.is_some());
         self.scan(range, memory, &mut |graph, _, value| {
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
                 return;

@@ -22,6 +22,9 @@ const MOST_BYTES: u64 = 8 << 30;
 const MOST_REFERENCES: usize = 1 << 24;
 const MOST_WORDS: usize = 1 << 20;
 
+/// PyTorch's C++ side of a tensor: `c10::TensorImpl`.
+const TENSOR: &str = "N3c1010TensorImplE";
+
 /// Why CPython's collector does not free an object that no root reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::holders) enum Unreached {
@@ -316,8 +319,8 @@ impl Graph<'_> {
     /// Whether a block is PyTorch's C++ side of a tensor.
     fn is_tensor(&self, block: u64, memory: &Live) -> bool {
         let native = self.native;
-        let of_type = native.types.type_of(memory, &native.modules, block);
-        of_type.is_some_and(|name| &*name == "c10::TensorImpl")
+        let class = native.types.class_of(memory, &native.modules, block);
+        class.as_deref() == Some(TENSOR)
     }
 }
 
