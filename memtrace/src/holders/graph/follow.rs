@@ -71,7 +71,9 @@ impl Graph<'_> {
         let is_block = self.object(target).is_none() && self.address(target) == reference.target;
         let wraps = |start| {
             let types = &self.native.types;
-            types.class_of(memory, &self.native.modules, start).is_some()
+            types
+                .class_of(memory, &self.native.modules, start)
+                .is_some()
         };
         match is_untyped && is_block && wraps(reference.target) {
             true => cost::KNOWN_BLOCK,
@@ -160,6 +162,9 @@ impl Graph<'_> {
         let has_data = class.as_deref() == Some(WITH_DATA);
         let price = cost_in(class.is_some());
         self.scan(range, memory, &mut |graph, _, value| {
+            if graph.explained.contains_key(&value) {
+                return;
+            }
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
                 return;
             };

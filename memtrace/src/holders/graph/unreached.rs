@@ -110,7 +110,7 @@ impl Graph<'_> {
                 }
             }
         });
-        let Some(counts) = self.count(python, &tracked, &now) else {
+        let Some(mut counts) = self.count(python, &tracked, &now) else {
             self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
             return;
         };
@@ -123,6 +123,10 @@ impl Graph<'_> {
             }
         }
         let words = self.words_to(&rests, &counts.slots, younger, pools, &now, is_over);
+        counts
+            .counts
+            .retain(|object, _| !rests.contains_key(object));
+        self.explained = counts.counts;
         let none = Words::default();
         let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
         let mut hiders = Vec::new();
@@ -258,7 +262,7 @@ impl Graph<'_> {
         hits.dedup();
         for (at, value) in hits {
             let words = found.entry(value).or_default();
-            match self.place(at, memory) {
+            match self.place(at, value, memory) {
                 Place::Free => {}
                 Place::Seen => words.seen += 1,
                 Place::Hidden(hider) => words.hidden.push(hider),
@@ -273,8 +277,8 @@ impl Graph<'_> {
         Some(found)
     }
 
-    /// What the word at an address is part of.
-    fn place(&self, at: u64, memory: &Cached<Live>) -> Place {
+    /// What the word at an address is part of, which has the address of an object.
+    fn place(&self, at: u64, target: u64, memory: &Cached<Live>) -> Place {
         let Some(python) = self.python else {
             return Place::Elsewhere;
         };
@@ -306,14 +310,37 @@ impl Graph<'_> {
                 () => Place::Hidden(object),
             };
         }
+        // The interpreter keeps some freed objects for the next of their types.
+        let mut freed = BEFORE_OBJECT.iter().map(|before| start + before);
+        if freed.any(|object| object <= at && python.is_freed(memory, object)) {
+            return Place::Free;
+        }
         match self.blocks.containing(at) {
-            Some(block) if !native::is_allocated(memory.now(), self.blocks.block(block)) => {
+            Some(block)
+                if self.states.contains(&(block as NodeId))
+                    || !native::is_allocated(memory.now(), self.blocks.block(block)) =>
+            {
                 Place::Free
             }
             Some(_) if self.is_tensor(start, memory.now()) => of_tensor(at, start, memory.now()),
-            Some(block) if self.holder(block as NodeId).is_none() => Place::Hidden(start),
+            Some(block)
+                if self.holder(block as NodeId).is_none() && !self.wraps(target, block, memory) =>
+            {
+                Place::Hidden(start)
+            }
             _ => Place::Elsewhere,
         }
+    }
+
+    /// Whether an object refers to a block itself. What such a block knows of its object is mostly borrowed.
+    fn wraps(&self, object: u64, block: usize, memory: &Cached<Live>) -> bool {
+        let mut wraps = false;
+        if let Some(python) = self.python {
+            python.references(memory, object, &mut |reference| {
+                wraps |= self.blocks.containing(reference.target) == Some(block);
+            });
+        }
+        wraps
     }
 
     /// Whether a block is PyTorch's C++ side of a tensor.

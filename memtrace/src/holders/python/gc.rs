@@ -6,7 +6,7 @@ use super::{
         reference::{Label, Visit, cost},
     },
     Python,
-    layout::flag,
+    layout::{OB_TYPE, flag},
     roots::interpreters,
     words::{Words, is_pointer},
 };
@@ -65,6 +65,13 @@ impl Python {
     pub(in super::super) fn is_collected(&self, memory: &dyn Memory, address: u64) -> bool {
         let ty = self.types.of(memory, address);
         ty.is_some_and(|ty| ty.flags & flag::HAVE_GC != 0)
+    }
+
+    /// Whether there is an object at an address that was freed and whose memory is kept: it has a type, but no references.
+    pub(in super::super) fn is_freed(&self, memory: &dyn Memory, address: u64) -> bool {
+        let of_type = memory.word(address + OB_TYPE);
+        memory.word(address) == Some(0)
+            && of_type.is_some_and(|of_type| self.types.get(memory, of_type).is_some())
     }
 
     /// Its reference count; `None` if it is immortal (since 3.12).
