@@ -155,6 +155,7 @@ pub(crate) fn of_sites(
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
     let asked = Asked {
         retained: false,
+        each: false,
         mapped: &mapped,
     };
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
@@ -239,6 +240,7 @@ pub(crate) fn of_sought(
     };
     let asked = Asked {
         retained,
+        each: true,
         mapped: &[],
     };
     with_graph(subject, known, asked, needs_unreached, search, is_doubtful)
@@ -249,6 +251,8 @@ pub(crate) fn of_sought(
 struct Asked<'a> {
     /// Also for the bytes that each node alone keeps.
     retained: bool,
+    /// Whether each group of addresses is a question of its own.
+    each: bool,
     /// Mappings that are sought.
     mapped: &'a [Extent],
 }
@@ -400,6 +404,7 @@ fn search_once<T>(
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
         is_last: how.is_last,
+        each: how.asked.each,
         lacks_paths: false,
         doubts: Doubts::default(),
     };

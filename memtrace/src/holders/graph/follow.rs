@@ -154,6 +154,12 @@ impl Graph<'_> {
             return;
         }
         let block = self.blocks.block(node as usize);
+        if self
+            .python
+            .is_some_and(|python| python.had_object(memory, block.start))
+        {
+            return;
+        }
         let range = block.start..block.start + block.size;
         let class = self
             .native

@@ -310,9 +310,8 @@ impl Graph<'_> {
                 () => Place::Hidden(object),
             };
         }
-        // The interpreter keeps some freed objects for the next of their types.
-        let mut freed = BEFORE_OBJECT.iter().map(|before| start + before);
-        if freed.any(|object| object <= at && python.is_freed(memory, object)) {
+        let is_table = || self.numbers.is_in_pool(at) && python.had_table(memory, start);
+        if python.had_object(memory, start) || is_table() {
             return Place::Free;
         }
         match self.blocks.containing(at) {
