@@ -382,6 +382,9 @@ fn search_once<T>(
         }
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
+        if subject.running().is_some() {
+            graph.search_changed(&cached, known.is_over);
+        }
     }
     graph.reach_recorded();
     if (known.is_over)() {
