@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Record nothing: search each of several changing programs for holders this many times, and judge answers and stops
     #[arg(long, value_name = "SEARCHES", conflicts_with_all = ["minutes", "rate", "sites"])]
     holders: Option<u32>,
+    /// The program for `--holders` by its name, such as `Node`: all otherwise
+    #[arg(long, value_name = "NAME", requires = "holders")]
+    only: Option<String>,
     /// The interpreters for `--holders`
     #[arg(
         long = "python",
@@ -79,11 +82,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "nothing to record: `--minutes` and `--rate` must be greater than 0"
     );
     if let Some(searches) = options.holders {
-        let interpreters = holders::Interpreters {
+        let selection = holders::Selection {
+            only: options.only.as_deref(),
             pythons: &options.pythons,
             torch: options.torch.as_deref(),
         };
-        return holders::run(searches, &interpreters, options.debug);
+        return holders::run(searches, &selection, options.debug);
     }
     if let Some(sites) = options.sites {
         return large(sites, options.debug);

@@ -25,7 +25,7 @@ struct Program {
     keeper: &'static str,
 }
 
-const PROGRAMS: [Program; 5] = [
+static PROGRAMS: [Program; 5] = [
     Program {
         name: "Python",
         source: "python/mutating.py",
@@ -63,16 +63,23 @@ const PROGRAMS: [Program; 5] = [
 const FOUND: f64 = 0.95;
 const LONGEST_STOP: Duration = Duration::from_millis(5);
 
-/// The interpreters of programs.
-pub(super) struct Interpreters<'a> {
+/// Which programs to search.
+pub(super) struct Selection<'a> {
+    /// By name.
+    pub(super) only: Option<&'a str>,
     pub(super) pythons: &'a [PathBuf],
     /// One with PyTorch.
     pub(super) torch: Option<&'a Path>,
 }
 
-impl Interpreters<'_> {
-    /// Those for a program; `None` in a list: it needs none.
-    fn of(&self, program: &Program) -> Vec<Option<PathBuf>> {
+impl Selection<'_> {
+    fn programs(&self) -> impl Iterator<Item = &'static Program> {
+        let is_selected = |program: &&Program| self.only.is_none_or(|only| program.name == only);
+        PROGRAMS.iter().filter(is_selected)
+    }
+
+    /// The interpreters for a program; `None` in a list: it needs none.
+    fn interpreters(&self, program: &Program) -> Vec<Option<PathBuf>> {
         match program.name {
             "Python" => self.pythons.iter().cloned().map(Some).collect(),
             "PyTorch" => self
@@ -103,15 +110,15 @@ struct Outcome {
 ///
 /// # Errors
 /// When a program cannot be started, or a bound does not hold.
-pub(super) fn run(runs: u32, interpreters: &Interpreters<'_>, debug: bool) -> Result<()> {
+pub(super) fn run(runs: u32, selection: &Selection<'_>, debug: bool) -> Result<()> {
     command::need_root("a search of another process")?;
     let memtrace = build_memtrace(!debug)?;
     let folder = target_dir().join("soak");
     fs::create_dir_all(&folder)?;
     let mut judged = Vec::new();
     let mut sum = Outcome::default();
-    for program in &PROGRAMS {
-        let found = interpreters.of(program);
+    for program in selection.programs() {
+        let found = selection.interpreters(program);
         if found.is_empty() {
             println!(
                 "{}: skipped: there is no interpreter (`--torch`, apt-get install nodejs)",
@@ -130,6 +137,7 @@ pub(super) fn run(runs: u32, interpreters: &Interpreters<'_>, debug: bool) -> Re
             sum.add_all(outcome);
         }
     }
+    ensure!(!judged.is_empty(), "no program was searched");
     sum.print("all");
     judge(&judged)
 }

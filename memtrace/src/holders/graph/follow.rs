@@ -43,6 +43,9 @@ impl Graph<'_> {
         }
         let is_young = self.young.contains_key(&node);
         let mut visit = |reference: &Reference<'_>| {
+            if reference.cost == cost::UNTYPED && self.explained.contains_key(&reference.target) {
+                return;
+            }
             let Some(target) = self.target(reference, memory) else {
                 if reference.label == Label::Buffer {
                     self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
