@@ -44,6 +44,9 @@ const SEARCHES_FOR_PATHS: usize = 6;
 /// ...if they take no longer than this altogether.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Readings of all blocks for references that have changed.
+const ROUNDS: usize = 3;
+
 /// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
@@ -383,7 +386,11 @@ fn search_once<T>(
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
         if subject.running().is_some() {
-            graph.search_changed(&cached, known.is_over);
+            for _ in 0..ROUNDS {
+                if !graph.search_changed(&cached, known.is_over) {
+                    break;
+                }
+            }
         }
     }
     graph.reach_recorded();

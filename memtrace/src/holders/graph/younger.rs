@@ -78,12 +78,14 @@ impl Graph<'_> {
         self.settle(memory, is_over);
     }
 
-    /// Reaches the rest, to which blocks lead that have changed since they were read: in an unknown way, too.
+    /// Reaches the rest, to which blocks lead that have changed since they were read: in an unknown way, too. Whether there
+    /// were some.
     pub(in crate::holders) fn search_changed(
         &mut self,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
-    ) {
+    ) -> bool {
+        let roots = self.roots.len();
         let mut bytes = 0;
         for number in 0..self.blocks.len() {
             let block = self.blocks.block(number);
@@ -106,6 +108,7 @@ impl Graph<'_> {
             });
         }
         self.settle(memory, is_over);
+        self.roots.len() > roots
     }
 
     fn sources(&self, mappings: &[Mapping], memory: &Cached<Live>) -> Vec<Source> {
