@@ -228,9 +228,11 @@ fn search(memtrace: &Path, program: &Program, mut command: Command, runs: u32) -
     for _ in 0..runs {
         match (ask(&[])?, ask(&["--stop"])?) {
             (Ok(running), Ok(stopped)) => outcome.add(program, &running, &stopped)?,
-            (running, stopped) => outcome
-                .errors
-                .extend(running.err().into_iter().chain(stopped.err())),
+            (running, stopped) => {
+                outcome.sought += sought.len() as u32;
+                let errors = running.err().into_iter().chain(stopped.err());
+                outcome.errors.extend(errors);
+            }
         }
     }
     Ok(outcome)
@@ -269,8 +271,7 @@ impl Outcome {
         [
             (self.wrong.is_empty(), format!("{name}: no wrong path")),
             (
-                f64::from(self.found) >= FOUND * f64::from(self.sought.max(1))
-                    && self.errors.is_empty(),
+                f64::from(self.found) >= FOUND * f64::from(self.sought.max(1)),
                 format!("{name}: found at least {:.0} %", FOUND * 100.0),
             ),
             (
