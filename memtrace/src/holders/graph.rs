@@ -86,6 +86,8 @@ pub(super) struct Graph<'a> {
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// Objects that came after the memory around them was read: they are read as they are now.
     young: FastMap<NodeId, ()>,
+    /// Objects without a root whose references are all known, by address: other words that point to them are none.
+    explained: FastMap<u64, u64>,
     /// Of earlier searches.
     doubts: &'a Doubts,
     /// If it is wanted.
@@ -118,6 +120,7 @@ impl<'a> Graph<'a> {
             has_records: false,
             queue: BTreeMap::new(),
             young: FastMap::default(),
+            explained: FastMap::default(),
             doubts,
             met: None,
         }

@@ -72,6 +72,8 @@ pub(super) struct Scene<'a> {
     pub(super) longest_stop: Duration,
     /// Whether no other search follows this one.
     pub(super) is_last: bool,
+    /// Whether each group matters as much as all of them together.
+    pub(super) each: bool,
     /// Blocks are reachable, but no path to any of them could be verified; or not to many, and another search follows.
     pub(super) lacks_paths: bool,
     /// What another search should know.
@@ -183,8 +185,7 @@ impl Scene<'_> {
             })
             .collect();
         let mut found: Vec<(usize, Witness)> = Vec::new();
-        let all = targets.len();
-        let mut rest = targets;
+        let mut rest = targets.clone();
         for _ in 0..TRIES {
             let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
             let witnesses = Witnesses::new(self.graph, &nodes, memory.clone());
@@ -221,7 +222,15 @@ impl Scene<'_> {
             }
         }
         self.lacks_paths = found.is_empty() && !rest.is_empty();
-        let is_poor = rest.len() as f64 > MOST_UNPROVEN * all as f64;
+        let is_poor = |all: &[(usize, NodeId)]| {
+            let has_failed = |one: &&(usize, NodeId)| rest.contains(one);
+            let failed = all.iter().filter(has_failed).count();
+            failed as f64 > MOST_UNPROVEN * all.len() as f64
+        };
+        let is_poor = match self.each {
+            true => targets.chunk_by(|a, b| a.0 == b.0).any(is_poor),
+            false => is_poor(&targets),
+        };
         if is_poor && !self.is_last {
             self.lacks_paths = true;
             let unknown = groups.iter().map(|group| Looked {

@@ -44,6 +44,9 @@ const SEARCHES_FOR_PATHS: usize = 6;
 /// ...if they take no longer than this altogether.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Readings of all blocks for references that have changed.
+const ROUNDS: usize = 3;
+
 /// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
@@ -155,6 +158,7 @@ pub(crate) fn of_sites(
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
     let asked = Asked {
         retained: false,
+        each: false,
         mapped: &mapped,
     };
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
@@ -239,6 +243,7 @@ pub(crate) fn of_sought(
     };
     let asked = Asked {
         retained,
+        each: true,
         mapped: &[],
     };
     with_graph(subject, known, asked, needs_unreached, search, is_doubtful)
@@ -249,6 +254,8 @@ pub(crate) fn of_sought(
 struct Asked<'a> {
     /// Also for the bytes that each node alone keeps.
     retained: bool,
+    /// Whether each group of addresses is a question of its own.
+    each: bool,
     /// Mappings that are sought.
     mapped: &'a [Extent],
 }
@@ -378,6 +385,13 @@ fn search_once<T>(
         }
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
+        if subject.running().is_some() {
+            for _ in 0..ROUNDS {
+                if !graph.search_changed(&cached, known.is_over) {
+                    break;
+                }
+            }
+        }
     }
     graph.reach_recorded();
     if (known.is_over)() {
@@ -400,6 +414,7 @@ fn search_once<T>(
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
         is_last: how.is_last,
+        each: how.asked.each,
         lacks_paths: false,
         doubts: Doubts::default(),
     };
