@@ -90,6 +90,12 @@ impl Growing {
         Some(self.sites.first()?.site.process)
     }
 
+    /// Bytes of the arenas of Python that came.
+    pub(super) fn arenas(&self) -> u64 {
+        let arenas = self.sites.iter().filter(|of| of.site.layer == Layer::Python);
+        arenas.map(|of| of.bytes).sum()
+    }
+
     /// The sites, each with a sample of its blocks.
     pub(super) fn wanted(&self, ledger: &Ledger) -> Vec<Wanted> {
         let keys: Vec<_> = self.sites.iter().map(|of| of.site).collect();

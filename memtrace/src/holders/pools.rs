@@ -25,8 +25,13 @@ fn size(minor: u32) -> u64 {
     if minor >= 10 { 16 << 10 } else { 4 << 10 }
 }
 
-/// All pools, by address; those that are next to each other are one range.
-pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range<u64>> {
+/// All pools, by address, as far as they are found before `is_over`; those that are next to each other are one range.
+pub(super) fn find(
+    minor: u32,
+    mappings: &[Mapping],
+    memory: &Live,
+    is_over: &dyn Fn() -> bool,
+) -> Vec<Range<u64>> {
     let size = size(minor);
     let mut pools: Vec<Range<u64>> = Vec::new();
     let writable = mappings.iter().filter(|mapping| {
@@ -38,7 +43,7 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range
         let mut rest = (first..mapping.end).step_by(size as usize);
         loop {
             let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
+            if batch.is_empty() || is_over() {
                 break;
             }
             for pool in candidates(&batch, size, memory) {
@@ -94,6 +99,65 @@ impl Piece {
     }
 }
 
+/// Bytes of pools that are read at once.
+const READ: u64 = 1 << 20;
+
+/// Visits each piece in these pools that is handed out, as it was when its pool was read; whether `is_over` has not ended
+/// that.
+pub(super) fn pieces(
+    minor: u32,
+    pools: &[Range<u64>],
+    memory: &Live,
+    is_over: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(u64, &[u8]),
+) -> bool {
+    let size = size(minor);
+    let mut buffer = vec![0; READ as usize];
+    for pools in pools {
+        for start in pools.clone().step_by(READ as usize) {
+            if is_over() {
+                return false;
+            }
+            let bytes = &mut buffer[..READ.min(pools.end - start) as usize];
+            if memory.read(start, bytes) {
+                let each = (start..).step_by(size as usize);
+                for (pool, bytes) in each.zip(bytes.chunks_exact(size as usize)) {
+                    handed_out(pool, bytes, visit);
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Visits the pieces of one pool that are neither in its list of free ones nor were never handed out.
+fn handed_out(pool: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, &[u8])) {
+    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |it| u32::from_le_bytes(*it));
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|it| u64::from_le_bytes(*it));
+    let (count, class) = (half(0), u64::from(half(CLASS)));
+    if count == 0 || class >= SIZES || !is_header(bytes, bytes.len() as u64) {
+        return;
+    }
+    let piece = ((class + 1) * ALIGNMENT) as usize;
+    let mut is_free = vec![false; bytes.len() / piece];
+    let mut next = word(FIRST_FREE as usize);
+    while let Some(free) = next.and_then(|it| it.checked_sub(pool + HEADER)) {
+        let place = free as usize / piece;
+        match is_free.get_mut(place) {
+            Some(known) if !*known => *known = true,
+            _ => break,
+        }
+        next = word((free + HEADER) as usize);
+    }
+    let used = HEADER as usize..half(OFFSETS) as usize;
+    let starts = used.step_by(piece).zip(&is_free);
+    for (start, _) in starts.filter(|(_, is_free)| !**is_free) {
+        if let Some(piece) = bytes.get(start..start + piece) {
+            visit(pool + start as u64, piece);
+        }
+    }
+}
+
 /// The addresses at which a pool may begin. One word rules out most others, and many are read at once.
 fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item = u64> {
     let places: Vec<u64> = addresses.iter().map(|at| at + OFFSETS as u64).collect();
@@ -110,9 +174,10 @@ fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item
 /// Whether there is the header of a pool: its size class and the offsets that follow from it.
 fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
     let mut header = [0; HEADER as usize];
-    if !memory.read(pool, &mut header) {
-        return false;
-    }
+    memory.read(pool, &mut header) && is_header(&header, size)
+}
+
+fn is_header(header: &[u8], size: u64) -> bool {
     let half = |at: usize| {
         let half = header[at..].first_chunk().copied();
         u64::from(half.map_or(0, u32::from_le_bytes))

@@ -1,6 +1,7 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
+    census::GrowingTypes,
     doubts::Doubts,
     error::Error,
     graph::Graph,
@@ -65,6 +66,22 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Vec<Extent>,
 }
 
+/// The findings on sites, and on types.
+#[derive(Debug, Default)]
+pub(crate) struct OfSites {
+    pub(crate) sites: Vec<Holders>,
+    /// By type, as they were given; empty if nothing is known.
+    pub(crate) types: Vec<Examined>,
+}
+
+/// The findings on the objects of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Examined {
+    pub(crate) objects: u32,
+    /// Those of them that no root reaches.
+    pub(crate) unreached: u32,
+}
+
 /// The subject of a search.
 #[derive(Clone, Debug)]
 pub(crate) enum Sought {
@@ -78,39 +95,48 @@ pub(crate) enum Sought {
     Lost,
 }
 
-/// Searches for the holders of the blocks of sites. Without a stop, only paths are found, and none from a stack or a
-/// register.
+/// Searches for the holders of the blocks of sites, and for what reaches the objects of `growing` types. Without a stop,
+/// only paths are found, and none from a stack or a register.
 ///
 /// # Errors
 /// The process is gone, or may not be inspected.
 pub(crate) fn of_sites(
     pid: u32,
     sites: &[Wanted],
+    growing: &GrowingTypes,
     known: Known<'_>,
     reading: Reading,
-) -> Result<Found, Error> {
+) -> Result<Found<OfSites>, Error> {
     let subject = Subject::new(pid, reading)?;
     let search = |scene: &mut Scene<'_>| {
-        let mut growing = None;
+        let mut containers = None;
+        let of_types = scene.of_types(&growing.types);
+        let filling = match growing.fill_arenas {
+            true => evenly(&of_types, SAMPLE),
+            false => Vec::new(),
+        };
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
+                Layer::Python if filling.len() >= LEAST_OBJECTS => filling.clone(),
                 // An arena has objects of all kinds. If too few in these are reached, take the container that grows most.
                 Layer::Python => match scene.objects_in(&wanted.addresses, SAMPLE) {
                     objects if objects.len() >= LEAST_OBJECTS => objects,
                     _ => {
-                        if growing.is_none() {
-                            growing = Some(scene.growing().unwrap_or_default());
+                        if containers.is_none() {
+                            containers = Some(scene.growing().unwrap_or_default());
                         }
-                        growing.iter().flatten().take(1).copied().collect()
+                        containers.iter().flatten().take(1).copied().collect()
                     }
                 },
                 Layer::Vm => scene.of_no_stack(&wanted.addresses),
                 _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
             });
         }
+        groups.extend(of_types);
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
-        let samples = scene.look(&groups)?;
+        let mut samples = scene.look(&groups)?;
+        let types = samples.split_off(sites.len());
         let mut holders = Vec::new();
         let is_path = |way: &Way| matches!(way.held, WayKind::Path(_));
         let had_path = samples.iter().any(|of| of.ways.iter().any(is_path));
@@ -132,10 +158,15 @@ pub(crate) fn of_sites(
             });
         }
         scene.lacks_paths |= had_path && holders.iter().all(|of| of.ways.is_empty());
-        Ok(holders)
+        let types = types.into_iter().map(examined);
+        let types = types.filter(|_| !subject.lacks_registers());
+        Ok(OfSites {
+            sites: holders,
+            types: types.collect(),
+        })
     };
-    let is_doubtful = |found: &Vec<Holders>| {
-        let mut ways = found.iter().flat_map(|of| &of.ways);
+    let is_doubtful = |found: &OfSites| {
+        let mut ways = found.sites.iter().flat_map(|of| &of.ways);
         ways.any(|way| match &way.held {
             // Everything of Python's has a root with a name: that was missed.
             WayKind::Path(path) => {
@@ -149,7 +180,7 @@ pub(crate) fn of_sites(
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
         let mut addresses = addresses.map(|&(start, _)| start);
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
-        has_python || addresses.any(|at| graph.reached(at).is_none())
+        has_python || !growing.types.is_empty() || addresses.any(|at| graph.reached(at).is_none())
     };
     let mapped = sites.iter().filter(|it| it.site.layer == Layer::Vm);
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
@@ -158,6 +189,22 @@ pub(crate) fn of_sites(
         mapped: &mapped,
     };
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
+}
+
+/// The share of the objects of a type that no root reaches.
+fn examined(of_type: Looked) -> Examined {
+    let unreached = of_type.ways.iter().filter(|way| !matches!(way.held, WayKind::Path(_)));
+    Examined {
+        objects: of_type.sampled,
+        unreached: unreached.map(|way| way.blocks).sum(),
+    }
+}
+
+/// At most so many of all, by turns.
+fn evenly(groups: &[Vec<u64>], most: usize) -> Vec<u64> {
+    let longest = groups.iter().map(Vec::len).max().unwrap_or(0);
+    let turns = (0..longest).flat_map(|turn| groups.iter().filter_map(move |of| of.get(turn)));
+    turns.take(most).copied().collect()
 }
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
@@ -344,7 +391,7 @@ fn search_once<T>(
     };
     let find_pools = |mappings: &[Mapping]| {
         let minor = python.as_ref().map(Python::minor);
-        minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now()))
+        minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now(), known.is_over))
     };
     let pools = find_pools(&mappings);
     // Like the memory of devices, files and memory of other processes are not searched for references.

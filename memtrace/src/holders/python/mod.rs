@@ -12,6 +12,7 @@ mod known;
 mod layout;
 mod literal;
 mod open;
+mod pieces;
 mod references;
 mod roots;
 mod show;
@@ -28,7 +29,7 @@ pub(super) use roots::Root;
 pub(super) use show::Shown;
 
 use super::memory::Memory;
-use layout::Layout;
+use layout::{Layout, Managed};
 use memtrace_common::python::Interpreter;
 use types::Types;
 
