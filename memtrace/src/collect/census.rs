@@ -41,7 +41,7 @@ const MOST_PROCESSES: usize = 32;
 const MOST_TYPES: usize = 8;
 
 /// Objects of a type whose holders are searched for.
-const EXAMINED: usize = 32;
+const EXAMINED: usize = 64;
 
 /// The objects of a type at a moment.
 type ByType = HashMap<String, Counted>;
@@ -94,7 +94,11 @@ impl Censuses {
 
     /// Takes in what was counted, and begins to count if it is time. To be called often.
     pub(super) fn look(&mut self, now_ns: u64, processes: &Processes) {
-        if self.round.as_ref().is_some_and(|round| round.thread.is_finished()) {
+        if self
+            .round
+            .as_ref()
+            .is_some_and(|round| round.thread.is_finished())
+        {
             self.take(now_ns);
         }
         if self.round.is_none() && now_ns >= self.next_ns {
@@ -110,8 +114,9 @@ impl Censuses {
                 && !process::has_ended(*tgid)
         };
         let running = processes.iter().filter(has_python);
-        let mut running: Vec<(ProcessId, u32)> =
-            running.map(|(tgid, process)| (process.row.id, tgid)).collect();
+        let mut running: Vec<(ProcessId, u32)> = running
+            .map(|(tgid, process)| (process.row.id, tgid))
+            .collect();
         running.sort_unstable();
         running.truncate(MOST_AT_ONCE);
         if running.is_empty() {
@@ -140,7 +145,11 @@ impl Censuses {
                 self.series.entry(process).or_default().add(time_ns, result);
             }
         }
-        if self.series.values().any(|of| of.counts.len() >= MOST_COUNTS) {
+        if self
+            .series
+            .values()
+            .any(|of| of.counts.len() >= MOST_COUNTS)
+        {
             self.spacing *= 2;
             self.series.values_mut().for_each(Series::thin);
         }
@@ -148,7 +157,9 @@ impl Censuses {
 
     /// The types of a process that grow, as of now; the one that takes the most memory first.
     pub(super) fn grown(&self, process: ProcessId) -> Vec<Grown> {
-        self.series.get(&process).map_or_else(Vec::new, Series::grown)
+        self.series
+            .get(&process)
+            .map_or_else(Vec::new, Series::grown)
     }
 
     /// Ends counts in progress, and returns the processes that were counted and the types that grow.
@@ -158,7 +169,8 @@ impl Censuses {
             self.take(0);
         }
         let all = self.series.iter();
-        all.map(|(process, of)| (*process, of.census, of.grown())).collect()
+        all.map(|(process, of)| (*process, of.census, of.grown()))
+            .collect()
     }
 }
 
@@ -189,9 +201,14 @@ impl Series {
         let Some((_, last)) = self.counts.last() else {
             return Vec::new();
         };
-        let mut grown: Vec<Grown> = last.keys().filter_map(|name| self.grown_type(name)).collect();
-        let bytes = |of: &GrowingType| of.last.bytes.saturating_sub(of.first.bytes);
-        grown.sort_by(|a, b| bytes(&b.of).cmp(&bytes(&a.of)).then_with(|| a.of.name.cmp(&b.of.name)));
+        let mut grown: Vec<Grown> = last
+            .keys()
+            .filter_map(|name| self.grown_type(name))
+            .collect();
+        grown.sort_by(|a, b| {
+            let by_bytes = b.stayed.bytes.cmp(&a.stayed.bytes);
+            by_bytes.then_with(|| a.of.name.cmp(&b.of.name))
+        });
         grown.truncate(MOST_TYPES);
         grown
     }
@@ -204,11 +221,17 @@ impl Series {
             .collect();
         let window = course::growing(&counts)?;
         let sample = |index: usize| {
-            let of = self.counts.get(index).and_then(|(_, by_type)| by_type.get(name));
+            let of = self
+                .counts
+                .get(index)
+                .and_then(|(_, by_type)| by_type.get(name));
             of.map_or(&[][..], |of| &of.sample)
         };
         let (first, last) = (counts.get(window.start)?, counts.get(window.end - 1)?);
-        let (before, meanwhile) = (sample(window.start), sample((window.start + window.end) / 2));
+        let (before, meanwhile) = (
+            sample(window.start),
+            sample((window.start + window.end) / 2),
+        );
         let came = sample(window.end - 1).iter();
         let stayed = came.filter(|object| !before.contains(object) && meanwhile.contains(object));
         Some(Grown {
@@ -221,6 +244,7 @@ impl Series {
             },
             stayed: OfType {
                 name: name.to_owned(),
+                bytes: last.objects().bytes.saturating_sub(first.objects().bytes),
                 addresses: stayed.take(EXAMINED).copied().collect(),
             },
         })
@@ -232,8 +256,7 @@ const OF_ONE_ARENA: u64 = 1 << 20;
 
 /// What is searched for of the types that grow in a process whose arenas grew by `arenas` bytes.
 pub(super) fn searched(grown: &[Grown], arenas: u64) -> GrowingTypes {
-    let types = grown.iter().map(|of| &of.of);
-    let bytes: u64 = types.map(|of| of.last.bytes.saturating_sub(of.first.bytes)).sum();
+    let bytes: u64 = grown.iter().map(|of| of.stayed.bytes).sum();
     GrowingTypes {
         types: grown.iter().map(|of| of.stayed.clone()).collect(),
         fill_arenas: 2 * bytes + OF_ONE_ARENA >= arenas,

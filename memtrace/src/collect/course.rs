@@ -57,7 +57,9 @@ pub(super) fn growing(counts: &[Point]) -> Option<Range<usize>> {
     let grown = after[last].0.count.checked_sub(after[0].0.count)?;
     let rate = after[last].rate_since(after[0]);
     let places = [0, last / 3, last * 2 / 3, last];
-    let mut thirds = places.windows(2).map(|part| after[part[1]].rate_since(after[part[0]]));
+    let mut thirds = places
+        .windows(2)
+        .map(|part| after[part[1]].rate_since(after[part[0]]));
     let mut most = 0;
     let falls = after.iter().map(|it| {
         most = most.max(it.0.count);
@@ -91,10 +93,26 @@ mod tests {
     fn steady_growth_is_found_whatever_came_before() {
         assert!(grows(|second| 110 * second));
         assert!(grows(|second| 50_000 + 11 * second));
-        assert!(grows(|second| 5000 + 110 * second - if second % 2 == 0 { 40 } else { 0 }));
-        let after_start = |second: u64| if second <= 3 { 9000 * second } else { 27_000 + 50 * second };
+        assert!(grows(
+            |second| 5000 + 110 * second - if second % 2 == 0 { 40 } else { 0 }
+        ));
+        let after_start = |second: u64| {
+            if second <= 3 {
+                9000 * second
+            } else {
+                27_000 + 50 * second
+            }
+        };
         assert!(grows(after_start));
-        let counts: Vec<Point> = (1..=4).map(|it| Point(Objects { time_ns: it, count: it * 1000, bytes: 0 })).collect();
+        let counts: Vec<Point> = (1..=4)
+            .map(|it| {
+                Point(Objects {
+                    time_ns: it,
+                    count: it * 1000,
+                    bytes: 0,
+                })
+            })
+            .collect();
         assert_eq!(growing(&counts), None, "too few counts");
     }
 
@@ -102,10 +120,22 @@ mod tests {
     fn caches_churn_and_the_start_do_not_grow() {
         assert!(!grows(|_| 100_000));
         assert!(!grows(|second| 1000 + second), "too little");
-        assert!(!grows(|second| (1000 * second).min(9000)), "a cache that is full");
-        assert!(!grows(|second| 20_000 - 20_000 / (second + 1)), "a cache that fills");
-        assert!(!grows(|second| second % 4 * 3000 + 50 * second), "collected again and again");
+        assert!(
+            !grows(|second| (1000 * second).min(9000)),
+            "a cache that is full"
+        );
+        assert!(
+            !grows(|second| 20_000 - 20_000 / (second + 1)),
+            "a cache that fills"
+        );
+        assert!(
+            !grows(|second| second % 4 * 3000 + 50 * second),
+            "collected again and again"
+        );
         assert!(!grows(|second| 1000 * second.min(4)), "the start");
-        assert!(!grows(|second| if second == 12 { 9000 } else { 0 } + second * 5), "a peak");
+        assert!(
+            !grows(|second| if second == 12 { 9000 } else { 0 } + second * 5),
+            "a peak"
+        );
     }
 }

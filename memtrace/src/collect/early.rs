@@ -171,7 +171,11 @@ impl Search {
                 let notes = found.notes.iter();
                 self.notes
                     .extend(notes.map(|note| format!("process {tgid}: {note}")));
-                let known = found.holders.sites.into_iter().filter(|of| !of.ways.is_empty());
+                let known = found
+                    .holders
+                    .sites
+                    .into_iter()
+                    .filter(|of| !of.ways.is_empty());
                 let known: Vec<_> = known.collect();
                 self.known += known.len();
                 known

@@ -92,7 +92,10 @@ impl Growing {
 
     /// Bytes of the arenas of Python that came.
     pub(super) fn arenas(&self) -> u64 {
-        let arenas = self.sites.iter().filter(|of| of.site.layer == Layer::Python);
+        let arenas = self
+            .sites
+            .iter()
+            .filter(|of| of.site.layer == Layer::Python);
         arenas.map(|of| of.bytes).sum()
     }
 

@@ -174,7 +174,10 @@ impl Released {
 
     /// Takes in what was found out about the types that grow in a process.
     fn examined(&mut self, process: Option<ProcessId>, types: &[Examined]) {
-        let of_process = self.types.iter_mut().filter(|(of, ..)| Some(*of) == process);
+        let of_process = self
+            .types
+            .iter_mut()
+            .filter(|(of, ..)| Some(*of) == process);
         for (grown, found) in of_process.flat_map(|(_, _, grown)| grown).zip(types) {
             (grown.of.examined, grown.of.unreached) = (found.objects, found.unreached);
         }

@@ -12,7 +12,9 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Census, GrowingType, Holders, Interval, Meta, ProcessRow, Unsearched, Untraced},
+    recording::{
+        self, Census, GrowingType, Holders, Interval, Meta, ProcessRow, Unsearched, Untraced,
+    },
 };
 
 /// Messages from the collector, in order: the names of a location come before it.

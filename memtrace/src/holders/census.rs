@@ -59,6 +59,8 @@ pub(crate) struct GrowingTypes {
 pub(crate) struct OfType {
     /// With its module unless it is a builtin.
     pub(crate) name: String,
+    /// By which all of them together grew.
+    pub(crate) bytes: u64,
     pub(crate) addresses: Vec<u64>,
 }
 
@@ -127,7 +129,10 @@ impl Lowest {
 
     fn addresses(mut self) -> Vec<u64> {
         self.cut();
-        self.hashed.into_iter().map(|(_, address)| address).collect()
+        self.hashed
+            .into_iter()
+            .map(|(_, address)| address)
+            .collect()
     }
 }
 
@@ -141,7 +146,10 @@ fn named(by_type: FastMap<u64, Kind>, python: &Python, memory: &dyn Memory) -> V
         let known = by_name.entry(name).or_default();
         known.count += kind.count;
         known.bytes += kind.bytes;
-        kind.lowest.addresses().into_iter().for_each(|it| known.lowest.add(it));
+        kind.lowest
+            .addresses()
+            .into_iter()
+            .for_each(|it| known.lowest.add(it));
     }
     let many = by_name.into_iter().filter(|(_, kind)| kind.count >= LEAST);
     let counted = many.map(|(name, kind)| Counted {

@@ -132,8 +132,17 @@ pub(super) fn pieces(
 
 /// Visits the pieces of one pool that are neither in its list of free ones nor were never handed out.
 fn handed_out(pool: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, &[u8])) {
-    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |it| u32::from_le_bytes(*it));
-    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|it| u64::from_le_bytes(*it));
+    let half = |at: usize| {
+        bytes[at..]
+            .first_chunk()
+            .map_or(0, |it| u32::from_le_bytes(*it))
+    };
+    let word = |at: usize| {
+        bytes
+            .get(at..)?
+            .first_chunk()
+            .map(|it| u64::from_le_bytes(*it))
+    };
     let (count, class) = (half(0), u64::from(half(CLASS)));
     if count == 0 || class >= SIZES || !is_header(bytes, bytes.len() as u64) {
         return;

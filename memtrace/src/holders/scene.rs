@@ -97,7 +97,9 @@ impl Scene<'_> {
         };
         let there = types.iter().map(|of| {
             let objects = of.addresses.iter().copied();
-            objects.filter(|&object| is_there(&of.name, object)).collect()
+            objects
+                .filter(|&object| is_there(&of.name, object))
+                .collect()
         });
         there.collect()
     }

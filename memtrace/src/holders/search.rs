@@ -1,7 +1,7 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
-    census::GrowingTypes,
+    census::{GrowingTypes, OfType},
     doubts::Doubts,
     error::Error,
     graph::Graph,
@@ -112,7 +112,7 @@ pub(crate) fn of_sites(
         let mut containers = None;
         let of_types = scene.of_types(&growing.types);
         let filling = match growing.fill_arenas {
-            true => evenly(&of_types, SAMPLE),
+            true => by_bytes(&growing.types, &of_types, SAMPLE),
             false => Vec::new(),
         };
         let mut groups: Vec<Vec<u64>> = Vec::new();
@@ -193,18 +193,24 @@ pub(crate) fn of_sites(
 
 /// The share of the objects of a type that no root reaches.
 fn examined(of_type: Looked) -> Examined {
-    let unreached = of_type.ways.iter().filter(|way| !matches!(way.held, WayKind::Path(_)));
+    let unreached = of_type
+        .ways
+        .iter()
+        .filter(|way| !matches!(way.held, WayKind::Path(_)));
     Examined {
         objects: of_type.sampled,
         unreached: unreached.map(|way| way.blocks).sum(),
     }
 }
 
-/// At most so many of all, by turns.
-fn evenly(groups: &[Vec<u64>], most: usize) -> Vec<u64> {
-    let longest = groups.iter().map(Vec::len).max().unwrap_or(0);
-    let turns = (0..longest).flat_map(|turn| groups.iter().filter_map(move |of| of.get(turn)));
-    turns.take(most).copied().collect()
+/// Of the objects of each type, as many of `most` as it has of the bytes that came.
+fn by_bytes(types: &[OfType], objects: &[Vec<u64>], most: usize) -> Vec<u64> {
+    let all: u64 = types.iter().map(|of| of.bytes).sum();
+    let share = |of: &OfType| most as u64 * of.bytes / all.max(1);
+    let taken = types.iter().zip(objects);
+    taken
+        .flat_map(|(of, objects)| objects.iter().take(share(of) as usize).copied())
+        .collect()
 }
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
@@ -391,7 +397,9 @@ fn search_once<T>(
     };
     let find_pools = |mappings: &[Mapping]| {
         let minor = python.as_ref().map(Python::minor);
-        minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now(), known.is_over))
+        minor.map_or_else(Vec::new, |minor| {
+            pools::find(minor, mappings, cached.now(), known.is_over)
+        })
     };
     let pools = find_pools(&mappings);
     // Like the memory of devices, files and memory of other processes are not searched for references.
@@ -467,4 +475,27 @@ fn search_once<T>(
         notes,
     };
     Ok((found, scene.lacks_paths.then_some(scene.doubts)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_as_many_objects_as_their_part_of_the_bytes() {
+        let of = |bytes| OfType {
+            name: String::new(),
+            bytes,
+            addresses: Vec::new(),
+        };
+        let objects = [
+            (0..64).collect(),
+            (100..164).collect(),
+            (200..203).collect(),
+        ];
+        let taken = by_bytes(&[of(400), of(200), of(200)], &objects, 64);
+        let below = |end| taken.iter().filter(|it| **it < end).count();
+        assert_eq!([below(100), below(200), below(300)], [32, 48, 51]);
+        assert!(by_bytes(&[of(0)], &[Vec::new()], 64).is_empty());
+    }
 }

@@ -2,11 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::{
-    Error, Recording, Writer,
-    decode::uint,
-    encode::int,
-};
+use super::{Error, Recording, Writer, decode::uint, encode::int};
 use crate::ledger::ProcessId;
 
 /// How often the objects of a process were counted, or could not be.
@@ -96,18 +92,21 @@ impl Writer {
             writer.put("census", &[row])?;
             types.iter().try_for_each(|of| {
                 let name = writer.string(Some(&of.name))?;
-                writer.put("growing_type", &[params![
-                    process.0,
-                    name,
-                    int(of.first.time_ns),
-                    int(of.first.count),
-                    int(of.first.bytes),
-                    int(of.last.time_ns),
-                    int(of.last.count),
-                    int(of.last.bytes),
-                    of.examined,
-                    of.unreached
-                ]])
+                writer.put(
+                    "growing_type",
+                    &[params![
+                        process.0,
+                        name,
+                        int(of.first.time_ns),
+                        int(of.first.count),
+                        int(of.first.bytes),
+                        int(of.last.time_ns),
+                        int(of.last.count),
+                        int(of.last.bytes),
+                        of.examined,
+                        of.unreached
+                    ]],
+                )
             })
         })
     }

@@ -8,7 +8,11 @@ impl Python {
     /// `None`: the memory is for something else.
     ///
     /// What comes before an object depends on its type, so each place is for other types.
-    pub(in super::super) fn object_in(&self, memory: &dyn Memory, piece: &[u8]) -> Option<(u64, u64)> {
+    pub(in super::super) fn object_in(
+        &self,
+        memory: &dyn Memory,
+        piece: &[u8],
+    ) -> Option<(u64, u64)> {
         BEFORE_OBJECT.into_iter().find_map(|before| {
             let [count, ty] = [before, before + 8].map(|at| {
                 let word = piece.get(at as usize..)?.first_chunk();
