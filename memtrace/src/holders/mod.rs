@@ -23,6 +23,7 @@ mod reference;
 mod references;
 mod retained;
 mod retainers;
+mod room;
 mod scene;
 mod search;
 mod subject;

@@ -6,7 +6,7 @@ use crate::process::maps::Mapping;
 use std::ops::Range;
 
 /// `struct pool_header` (Include/internal/pycore_obmalloc.h) and bytes of a block of the smallest size.
-const HEADER: u64 = 48;
+pub(super) const HEADER: u64 = 48;
 const ALIGNMENT: u64 = 16;
 /// Where the header has the size of its blocks: `szidx`.
 const CLASS: usize = 36;
@@ -58,6 +58,42 @@ pub(super) fn find(
         }
     }
     pools
+}
+
+/// The sizes of pools and of their pieces, bytes.
+#[derive(Default)]
+pub(super) struct Sizes {
+    /// Of every pool.
+    pub(super) pool: u64,
+    /// By pool: of its pieces, at least 16.
+    pub(super) pieces: Vec<u16>,
+}
+
+impl Sizes {
+    /// Pieces of all pools.
+    pub(super) fn number_of_pieces(&self) -> u64 {
+        self.pieces
+            .iter()
+            .map(|&piece| self.pool / u64::from(piece))
+            .sum()
+    }
+
+    /// Those of pools as [`find`] gives them. One that cannot be read any more may have pieces of any size.
+    pub(super) fn of(minor: u32, pools: &[Range<u64>], memory: &Live) -> Self {
+        let pool = size(minor);
+        let places = pools
+            .iter()
+            .flat_map(|range| range.clone().step_by(pool as usize));
+        let places: Vec<u64> = places.map(|pool| pool + CLASS as u64).collect();
+        let mut classes = vec![None; places.len()];
+        memory.words(&places, &mut classes);
+        let piece = |class: Option<u64>| {
+            let class = class.map_or(0, |word| word as u32 as u64).min(SIZES - 1);
+            ((class + 1) * ALIGNMENT) as u16
+        };
+        let pieces = classes.into_iter().map(piece).collect();
+        Self { pool, pieces }
+    }
 }
 
 /// A piece of a pool: what the allocator gives for one object.

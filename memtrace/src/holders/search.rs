@@ -7,9 +7,9 @@ use super::{
     graph::Graph,
     memory::{Cached, Live},
     native::{Block, Native},
-    pools,
+    pools::{self, Sizes},
     python::Python,
-    retainers,
+    retainers, room,
     scene::{Looked, Scene},
     subject::{Reading, Subject},
 };
@@ -402,6 +402,9 @@ fn search_once<T>(
         })
     };
     let pools = find_pools(&mappings);
+    let sizes = python
+        .as_ref()
+        .map(|python| Sizes::of(python.minor(), &pools, cached.now()));
     // Like the memory of devices, files and memory of other processes are not searched for references.
     let (own, others): (Vec<Extent>, Vec<Extent>) = (how.asked.mapped.iter())
         .copied()
@@ -414,10 +417,17 @@ fn search_once<T>(
     let stacks = stacks.into_iter().flatten().map(|(range, _)| range);
     let of_python: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &of_python)?;
+    room::check(&native.blocks, sizes.as_ref())?;
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
-    let mut graph = Graph::new(python.as_ref(), &native, &pools, how.doubts);
+    let mut graph = Graph::new(
+        python.as_ref(),
+        &native,
+        &pools,
+        sizes.unwrap_or_default(),
+        how.doubts,
+    );
     graph.set_devices(of_devices().map(|(start, _)| start));
     if how.asked.retained {
         graph.keep_references();
