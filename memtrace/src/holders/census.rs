@@ -1,16 +1,14 @@
 //! How many objects of each type there are in CPython's memory for small objects, whether anything reaches them or not.
-//! The objects are told from other memory by their headers ([`Python::object_in`]). The process runs meanwhile: the
+//! The objects are told from other memory by their headers ([`Finder`]). The process runs meanwhile: the
 //! counts of a moment may be off by what changes then.
 
 use super::{
-    memory::{Live, Memory},
+    memory::Live,
     pools,
-    python::Python,
+    python::{Finder, Python},
 };
-use crate::{
-    hash::{FastMap, mix},
-    process::maps,
-};
+use crate::{hash::mix, process::maps};
+use std::{cell::RefCell, collections::HashMap};
 
 /// Least objects of a type that is counted.
 const LEAST: u64 = 16;
@@ -75,18 +73,22 @@ pub(crate) fn count(pid: u32, is_over: &dyn Fn() -> bool) -> Result<Vec<Counted>
     let python = python.ok_or(Uncounted::Unreadable)?;
     let minor = python.minor();
     let pools = pools::find(minor, &mappings, &memory, is_over);
-    let mut by_type: FastMap<u64, Kind> = FastMap::default();
-    let is_late = || is_over() || python.types_looked_at() > MOST_TYPES;
+    let finder = RefCell::new(Finder::new(&python, &memory));
+    let mut kinds: Vec<Kind> = Vec::new();
+    let is_late = || is_over() || finder.borrow().looked_at() > MOST_TYPES;
     let is_whole = pools::pieces(minor, &pools, &memory, &is_late, &mut |start, piece| {
-        if let Some((before, ty)) = python.object_in(&memory, piece) {
-            let kind = by_type.entry(ty).or_default();
+        if let Some((before, number)) = finder.borrow_mut().object_in(piece) {
+            if kinds.len() <= number {
+                kinds.resize_with(number + 1, Kind::default);
+            }
+            let kind = &mut kinds[number];
             kind.count += 1;
             kind.bytes += piece.len() as u64;
             kind.lowest.add(start + before);
         }
     });
     match is_whole && !is_late() {
-        true => Ok(named(by_type, &python, &memory)),
+        true => Ok(named(kinds, &finder.borrow())),
         false => Err(Uncounted::TooLarge),
     }
 }
@@ -137,10 +139,14 @@ impl Lowest {
 }
 
 /// Types of one name are one: a program may make a class again and again.
-fn named(by_type: FastMap<u64, Kind>, python: &Python, memory: &dyn Memory) -> Vec<Counted> {
-    let mut by_name: FastMap<String, Kind> = FastMap::default();
-    for (ty, kind) in by_type {
-        let Some(name) = python.name_of_type(memory, ty) else {
+fn named(kinds: Vec<Kind>, finder: &Finder<'_>) -> Vec<Counted> {
+    let mut by_name: HashMap<String, Kind> = HashMap::new();
+    for (number, kind) in kinds
+        .into_iter()
+        .enumerate()
+        .filter(|(_, kind)| kind.count > 0)
+    {
+        let Some(name) = finder.name(number) else {
             continue;
         };
         let known = by_name.entry(name).or_default();

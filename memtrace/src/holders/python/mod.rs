@@ -24,6 +24,7 @@ mod words;
 
 pub(super) use known::OF_LRU;
 pub(super) use open::NotRecognised;
+pub(super) use pieces::Finder;
 pub(super) use references::Object;
 pub(super) use roots::Root;
 pub(super) use show::Shown;

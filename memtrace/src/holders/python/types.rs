@@ -95,12 +95,8 @@ impl Types {
             return None;
         }
         let [count, ty] = [0, 8].map(|at| head[at..].first_chunk().copied().unwrap_or_default());
-        self.of_count(memory, u64::from_le_bytes(count), u64::from_le_bytes(ty))
-    }
-
-    /// The type of an object that begins with these words: its count of references, and its type.
-    pub(super) fn of_count(&self, memory: &dyn Memory, count: u64, ty: u64) -> Option<Rc<Type>> {
-        self.is_alive(count).then(|| self.get(memory, ty))?
+        self.is_alive(u64::from_le_bytes(count))
+            .then(|| self.get(memory, u64::from_le_bytes(ty)))?
     }
 
     /// The name of the type at an address, see [`Types::name`].
@@ -109,14 +105,9 @@ impl Types {
         Some(self.name_of(memory, &ty).to_owned())
     }
 
-    /// Addresses that were looked at so far.
-    pub(super) fn looked_at(&self) -> usize {
-        self.known.borrow().len()
-    }
-
     /// Whether it is the reference count of a live object: a freed one has a pointer there, or zero. Since 3.14 the
     /// upper half has flags and 16 bits that are 0.
-    fn is_alive(&self, count: u64) -> bool {
+    pub(super) fn is_alive(&self, count: u64) -> bool {
         let upper = if self.layout.minor >= 14 {
             count >> 32 & 0xffff
         } else {
