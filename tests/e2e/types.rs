@@ -52,7 +52,7 @@ struct Growing {
 /// Seconds of a recording; the program runs twice as long.
 const SECONDS: &str = "14";
 
-/// The diagnosis of the target, as JSON and as text.
+/// The diagnosis of the target, as JSON and as the words of the text.
 fn recorded(scenario: &str) -> (Diagnosis, String) {
     let fixture = Fixture::shared();
     let target: [PathBuf; 4] = [
@@ -70,7 +70,9 @@ fn recorded(scenario: &str) -> (Diagnosis, String) {
         running.wait().expect_code(0).stdout
     };
     let found = serde_json::from_str(&diagnosed(&["--format", "json"])).expect("JSON");
-    (found, diagnosed(&[]))
+    // Long lines are wrapped.
+    let text: Vec<String> = diagnosed(&[]).split_whitespace().map(Into::into).collect();
+    (found, text.join(" "))
 }
 
 #[test]
