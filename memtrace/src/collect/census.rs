@@ -1,6 +1,7 @@
 //! Counts the objects of Python's types now and then, in a thread of its own: which types grow steadily is known at the
 //! end of the recording. A count takes 300 ms of CPU time at most, and all counts together a thirtieth of a processor.
 
+use memtrace_common::python::Interpreter;
 use std::{
     collections::HashMap,
     sync::{
@@ -45,6 +46,9 @@ const EXAMINED: usize = 64;
 
 /// The objects of a type at a moment.
 type ByType = HashMap<String, Counted>;
+
+/// A process to be counted: also its tgid, and its interpreter.
+type Counting = (ProcessId, u32, Interpreter);
 
 /// See the module.
 pub(super) struct Censuses {
@@ -108,16 +112,13 @@ impl Censuses {
 
     fn begin(&mut self, now_ns: u64, processes: &Processes) {
         self.next_ns = now_ns + self.spacing.as_nanos() as u64;
-        let has_python = |(tgid, process): &(u32, &Process)| {
-            processes.interpreter(*tgid).is_some()
-                && !process.is_32_bit
-                && !process::has_ended(*tgid)
+        let with_python = |(tgid, process): (u32, &Process)| {
+            let interpreter = processes.interpreter(tgid).copied()?;
+            let can_be_read = !process.is_32_bit && !process::has_ended(tgid);
+            can_be_read.then_some((process.row.id, tgid, interpreter))
         };
-        let running = processes.iter().filter(has_python);
-        let mut running: Vec<(ProcessId, u32)> = running
-            .map(|(tgid, process)| (process.row.id, tgid))
-            .collect();
-        running.sort_unstable();
+        let mut running: Vec<Counting> = processes.iter().filter_map(with_python).collect();
+        running.sort_unstable_by_key(|(process, ..)| *process);
         running.truncate(MOST_AT_ONCE);
         if running.is_empty() {
             return;
@@ -264,16 +265,16 @@ pub(super) fn searched(grown: &[Grown], arenas: u64) -> GrowingTypes {
 }
 
 /// The thread's work.
-fn count(processes: Vec<(ProcessId, u32)>, is_over: &AtomicBool) -> Counts {
+fn count(processes: Vec<Counting>, is_over: &AtomicBool) -> Counts {
     let cpu_time = || Duration::from_nanos(clock::now_ns(libc::CLOCK_THREAD_CPUTIME_ID));
     let begin = cpu_time();
     let mut of = Vec::new();
-    for (process, tgid) in processes {
+    for (process, tgid, interpreter) in processes {
         let begin = cpu_time();
         let has_to_end = || is_over.load(Ordering::Relaxed);
         let is_late = || has_to_end() || cpu_time() - begin > MOST_TIME;
         let time_ns = clock::monotonic_ns();
-        let counted = holders::count(tgid, &is_late);
+        let counted = holders::count(tgid, interpreter, &is_late);
         if !has_to_end() {
             of.push((process, time_ns, counted));
         }

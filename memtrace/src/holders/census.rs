@@ -8,6 +8,7 @@ use super::{
     python::{Finder, Python},
 };
 use crate::{hash::mix, process::maps};
+use memtrace_common::python::Interpreter;
 use std::{cell::RefCell, collections::HashMap};
 
 /// Least objects of a type that is counted.
@@ -62,15 +63,18 @@ pub(crate) struct OfType {
     pub(crate) addresses: Vec<u64>,
 }
 
-/// Counts the objects of a process, until `is_over`.
+/// Counts the objects of a process, until `is_over`. `at`: its interpreter.
 ///
 /// # Errors
 /// See [`Uncounted`].
-pub(crate) fn count(pid: u32, is_over: &dyn Fn() -> bool) -> Result<Vec<Counted>, Uncounted> {
+pub(crate) fn count(
+    pid: u32,
+    at: Interpreter,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Vec<Counted>, Uncounted> {
     let mappings = maps::read(pid).map_err(|_| Uncounted::Unreadable)?;
     let memory = Live::guarded(pid, &mappings);
-    let python = Python::open(pid, &mappings, &memory).ok().flatten();
-    let python = python.ok_or(Uncounted::Unreadable)?;
+    let python = Python::of(at, &memory).map_err(|_| Uncounted::Unreadable)?;
     let minor = python.minor();
     let pools = pools::find(minor, &mappings, &memory, is_over);
     let finder = RefCell::new(Finder::new(&python, &memory));

@@ -97,29 +97,29 @@ impl Graph<'_> {
     ) {
         let Some(python) = self.python else { return };
         // What the search read before may be older than the objects.
-        let now = Cached::new(memory.now().clone());
+        memory.forget();
         let (mut tracked, mut frozen) = (Vec::new(), Vec::new());
-        python.tracked(&now, &mut |object, is_frozen| {
-            if self.numbers.get(object).is_none() && python.is_object(&now, object) {
+        python.tracked(memory, &mut |object, is_frozen| {
+            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
                 match is_frozen {
                     true => frozen.push(object),
                     false => tracked.push(object),
                 }
             }
         });
-        let Some(counts) = self.count(python, &tracked, &now) else {
+        let Some(counts) = self.count(python, &tracked, memory) else {
             self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
             return;
         };
         let mut rests: FastMap<u64, u64> = FastMap::default();
         for (&object, &count) in &counts.counts {
-            let rest = python.reference_count(&now, object).unwrap_or(0);
+            let rest = python.reference_count(memory, object).unwrap_or(0);
             // Static objects are never freed.
             if rest > count && self.may_have_object(object) {
                 rests.insert(object, rest - count);
             }
         }
-        let words = self.words_to(&rests, &counts.slots, younger, pools, &now, is_over);
+        let words = self.words_to(&rests, &counts.slots, younger, pools, memory, is_over);
         let none = Words::default();
         let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
         let mut hiders = Vec::new();
