@@ -15,6 +15,7 @@ mod growth;
 mod keepers;
 mod line;
 mod named;
+mod objects;
 mod offset;
 mod order;
 mod out_of_memory;
@@ -137,7 +138,7 @@ fn judge(
     };
     keepers.assign(&mut sites);
     if let Some(types) = diagnosis.types.get(&series.row.id) {
-        types::assign(&mut sites, types);
+        objects::assign(&mut sites, types);
     }
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
