@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_line_has_the_types_that_take_most() {
-        let of = |name: &str, count, bytes, unreached| GrowingType {
+        let of = |name: &str, count: u64, bytes: u64, unreached| GrowingType {
             name: name.into(),
             first: Objects {
                 time_ns: 1_000_000_000,
@@ -85,11 +85,13 @@ mod tests {
             examined: 32,
             unreached,
         };
-        let mut types = Types::default();
-        types.growing = vec![
-            of("multidict.CIMultiDict", 1100, 70_400, 30),
-            of("dict", 52, 3328, 0),
-        ];
+        let mut types = Types {
+            growing: vec![
+                of("multidict.CIMultiDict", 1100, 70_400, 30),
+                of("dict", 52, 3328, 0),
+            ],
+            ..Types::default()
+        };
         assert_eq!(
             line(&types),
             "+110/s multidict.CIMultiDict (64 B), not reached from any root; +5.2/s dict (64 B)"
