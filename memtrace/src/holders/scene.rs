@@ -1,6 +1,7 @@
 //! A search once everything that is reachable is known: the questions that can be put to it.
 
 use super::{
+    census::OfType,
     doubts::Doubts,
     error::Error,
     graph::{BEFORE_OBJECT, Graph, NodeId, RootWord, Unreached},
@@ -87,6 +88,22 @@ impl Scene<'_> {
         let objects = self.graph.objects();
         let of_type = objects.filter(|&object| python.is_of_type(self.cached, object, name));
         Ok(of_type.collect())
+    }
+
+    /// The objects of each type that are still there.
+    pub(super) fn of_types(&self, types: &[OfType]) -> Vec<Vec<u64>> {
+        let memory = self.cached.now();
+        let is_there = |name: &str, object: u64| {
+            let python = self.graph.python;
+            python.is_some_and(|python| python.is_of_type(memory, object, name))
+        };
+        let there = types.iter().map(|of| {
+            let objects = of.addresses.iter().copied();
+            objects
+                .filter(|&object| is_there(&of.name, object))
+                .collect()
+        });
+        there.collect()
     }
 
     /// A sample of the objects in these arenas, about evenly by bytes: what takes the most room is found most often.

@@ -103,10 +103,10 @@ impl Graph<'_> {
     ) {
         let Some(python) = self.python else { return };
         // What the search read before may be older than the objects.
-        let now = Cached::new(memory.now().clone());
+        memory.forget();
         let (mut tracked, mut frozen) = (Vec::new(), Vec::new());
-        python.tracked(&now, &mut |object, is_frozen| {
-            if self.numbers.get(object).is_none() && python.is_object(&now, object) {
+        python.tracked(memory, &mut |object, is_frozen| {
+            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
                 match is_frozen {
                     true => frozen.push(object),
                     false => tracked.push(object),
@@ -115,12 +115,12 @@ impl Graph<'_> {
         });
         let mut rounds = 0;
         let (mut counts, rests, words) = loop {
-            let Some(counts) = self.count(python, &tracked, &now) else {
+            let Some(counts) = self.count(python, &tracked, memory) else {
                 self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
                 return;
             };
-            let rests = self.rests(python, &counts, &now);
-            let words = self.words_to(&rests, &counts.slots, younger, pools, &now, is_over);
+            let rests = self.rests(python, &counts, memory);
+            let words = self.words_to(&rests, &counts.slots, younger, pools, memory, is_over);
             // The collector's lists may end early while they change.
             let seen = words.iter().flat_map(FastMap::values);
             let seen = seen.flat_map(|words| words.seen.iter().copied());
