@@ -51,6 +51,21 @@ pub struct Offsets {
     pub pid_level: u32,
 }
 
+/// More of them, for the programs of kernels before Linux 5.17.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
+#[repr(C)]
+pub struct LegacyOffsets {
+    pub task_stack: u32,
+    /// `uprobe_task.vaddr`: while a probe's program runs, the address of its `uprobe_dispatch_data`.
+    pub utask_vaddr: u32,
+    /// `uprobe_dispatch_data.tu`: its `trace_uprobe`.
+    pub dispatch_probe: u32,
+    /// `trace_uprobe.filename`: the path by which the probed file was opened.
+    pub probe_path: u32,
+}
+
 /// Name of the process that holds threads (`comm` of its task), padded with zeroes.
 pub const HOLDER_COMM: [u8; 16] = *b"memtrace-hold\0\0\0";
 

@@ -16,6 +16,7 @@ pub mod hash;
 pub mod kernel;
 pub mod limits;
 pub mod loss;
+pub mod numbered_path;
 pub mod process;
 pub mod python;
 pub mod ring;

@@ -37,7 +37,9 @@ pub fn call_entry(context: ProbeContext) -> u32 {
     // SAFETY: the context of a uprobe is the thread's registers.
     let registers = unsafe { &*context.regs };
     kernel_stack::use_own(&context, registers);
-    enter(registers, cookie(&context));
+    if let Some(cookie) = cookie(&context) {
+        enter(registers, cookie);
+    }
     0
 }
 

@@ -55,19 +55,11 @@ pub fn device_entry(context: ProbeContext) -> u32 {
     0
 }
 
-/// The same for functions that report nothing: each has a program, which the verifier checks the faster without a walk.
-#[cfg(feature = "legacy")]
-#[uprobe]
-pub fn device_begin(context: ProbeContext) -> u32 {
-    begin(&context, cookie(&context));
-    0
-}
-
 #[inline(always)]
 fn enter(context: &ProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     kernel_stack::use_own(context, unsafe { &*context.regs });
-    let packed = cookie(context);
+    let packed = cookie(context)?;
     if Cookie(packed).operation() == Operation::Report as u8 {
         report(context, Cookie(packed))
     } else {
@@ -451,7 +443,7 @@ fn requested(context: &ProbeContext) -> Option<()> {
     // SAFETY: the context of a uprobe is the thread's registers.
     kernel_stack::use_own(context, unsafe { &*context.regs });
     let (caller, _) = traced()?;
-    let cookie = cookie(context);
+    let cookie = cookie(context)?;
     // Copied, because an index into the context itself is refused.
     let mut registers = [0u64; 32];
     // SAFETY: both are as large; the context of a uprobe is a `pt_regs`.

@@ -5,6 +5,8 @@ use core::{ffi::c_void, mem::MaybeUninit};
 #[cfg(not(feature = "legacy"))]
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
 use aya_ebpf::helpers::{bpf_get_current_task, generated::bpf_probe_read_kernel};
+#[cfg(feature = "legacy")]
+use memtrace_common::numbered_path::WORDS;
 use memtrace_common::{
     event::PendingReturn,
     process::FileKey,
@@ -12,7 +14,7 @@ use memtrace_common::{
 };
 
 #[cfg(feature = "legacy")]
-use crate::maps::TASK_STACK;
+use crate::maps::LEGACY_OFFSETS;
 use crate::{
     arch::offset,
     loops::{BREAK, CONTINUE, repeat},
@@ -49,6 +51,19 @@ impl CurrentTask {
     #[inline(always)]
     unsafe fn field<T: Integer>(self, offset: u32) -> T {
         read(self.0.wrapping_add(offset.into()))
+    }
+
+    /// The beginning of the path by which the file of the running probe was opened (`uprobe_dispatcher`,
+    /// kernel/trace/trace_uprobe.c).
+    #[inline(always)]
+    pub(crate) fn probed_path(self) -> [u64; WORDS] {
+        let follow = |address: u64, offset: u32| read(address.wrapping_add(offset.into()));
+        // SAFETY: a pointer.
+        let utask: u64 = unsafe { self.field(loaded(&OFFSETS.task_utask)) };
+        let dispatched = follow(utask, loaded(&LEGACY_OFFSETS.utask_vaddr));
+        let probe = follow(dispatched, loaded(&LEGACY_OFFSETS.dispatch_probe));
+        let path: u64 = follow(probe, loaded(&LEGACY_OFFSETS.probe_path));
+        read(path)
     }
 }
 
@@ -145,6 +160,8 @@ trait Integer: Copy {}
 impl Integer for u32 {}
 impl Integer for u64 {}
 impl Integer for i64 {}
+#[cfg(feature = "legacy")]
+impl Integer for [u64; WORDS] {}
 
 impl Task {
     #[inline(always)]
@@ -256,7 +273,7 @@ const THREAD_SIZE: u64 = 4 << 12;
 #[inline(always)]
 pub(crate) fn user_registers(to: &mut Registers) {
     // SAFETY: a pointer.
-    let stack: u64 = unsafe { CurrentTask::get().field(loaded(&TASK_STACK)) };
+    let stack: u64 = unsafe { CurrentTask::get().field(loaded(&LEGACY_OFFSETS.task_stack)) };
     *to = registers_at(stack.wrapping_add(THREAD_SIZE - offset::ALL));
 }
 

@@ -5,7 +5,6 @@
 #![no_main]
 #![allow(internal_features, reason = "see `atomic`")]
 #![feature(core_intrinsics)]
-#![cfg_attr(feature = "legacy", feature(asm_experimental_arch))]
 
 mod arch;
 mod argument;

@@ -22,7 +22,15 @@ use memtrace_common::{
     unwind_table::{BLOCK, Exec, RULES as RULE_COUNT},
 };
 
+#[cfg(feature = "legacy")]
+use memtrace_common::{kernel::LegacyOffsets, numbered_path::NUMBERS};
+
 use crate::atomic::increment;
+
+/// Cookies of probes by the numbers in front of their paths; 0: none.
+#[cfg(feature = "legacy")]
+#[map]
+pub(crate) static COOKIES: Array<u64> = Array::with_max_entries(NUMBERS, 0);
 
 /// Traced processes by tgid. As many as a machine of ordinary `pid_max` runs;
 /// past that children are counted as untraced.
@@ -249,10 +257,15 @@ pub(crate) static SETTINGS: Settings = Settings {
     verify_bytes: 0,
 };
 
-/// Written by the collector before loading: the offset of `task_struct.stack`.
+/// Written by the collector before loading.
 #[cfg(feature = "legacy")]
 #[unsafe(no_mangle)]
-pub(crate) static TASK_STACK: u32 = 0;
+pub(crate) static LEGACY_OFFSETS: LegacyOffsets = LegacyOffsets {
+    task_stack: 0,
+    utask_vaddr: 0,
+    dispatch_probe: 0,
+    probe_path: 0,
+};
 
 /// A field of the above as the collector set it; volatile because the compiler sees only zeroes.
 #[inline(always)]

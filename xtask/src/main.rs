@@ -86,12 +86,15 @@ enum Task {
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
     Vm {
-        /// 5.10, 6.1, 6.12, newest (of Debian's) or host; by default all
+        /// 5.10, 6.1, 6.12, newest (of Debian's), 5.15 (of Ubuntu's) or host; by default all
         kernels: Vec<String>,
         /// Also, or only, on the kernel in this file (bzImage). Its modules, if it needs some, are looked for where its
         /// package has them, in this system's folder, and below the file's own folder
         #[arg(long, value_name = "FILE")]
         kernel: Option<PathBuf>,
+        /// Run only the tests whose feature or name contains this
+        #[arg(long, value_name = "TEXT")]
+        only: Option<String>,
     },
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
@@ -137,7 +140,11 @@ fn main() -> ExitCode {
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),
         Task::Verifier { kernels } => verifier::run(&kernels),
-        Task::Vm { kernels, kernel } => vm::run(&kernels, kernel.as_deref()),
+        Task::Vm {
+            kernels,
+            kernel,
+            only,
+        } => vm::run(&kernels, kernel.as_deref(), only.as_deref()),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
         Task::Field(options) => field::run_all(&options),

@@ -12,9 +12,6 @@ const LIMIT: u64 = 200_000;
 /// The program of uprobe sessions (Linux 6.13), by its name in the kernel.
 const SESSION: &str = "malloc_session";
 
-/// The program that only the legacy object's kernels need.
-const OF_LEGACY: &str = "device_begin";
-
 /// Lists what was loaded; else keeps the reason, with the end of the verifier's log.
 const SCRIPT: &str = r#"cd /tmp
 "$MEMTRACE_BIN" check --loaded > "$OUT/loaded.json" 2> "$OUT/refused" ||
@@ -85,8 +82,7 @@ pub(crate) fn run(kernels: &[String]) -> Result<()> {
             }
             print!("{verified:>28}");
             // Not loaded where the kernel lacks what it needs.
-            let needless = (name_here == SESSION && loaded["sessions"] == Value::Bool(false))
-                || (name_here == OF_LEGACY && !is_legacy);
+            let needless = name_here == SESSION && loaded["sessions"] == Value::Bool(false);
             // None: it was not loaded.
             if verified > LIMIT || (verified == 0 && !needless) {
                 beyond.push(format!("{name_here} on {kernel}: {verified}"));

@@ -12,10 +12,10 @@ use aya::{
     programs::{ProgramError, UProbe},
 };
 
-use memtrace_common::function::{Cookie, Operation};
+use memtrace_common::function::Cookie;
 
 use super::{
-    constants::Constants,
+    cookies::Cookies,
     error::TracerError,
     event::Place,
     grace,
@@ -62,8 +62,8 @@ pub(super) enum Way {
     Perf {
         /// The programs do nothing: they measure the probes themselves.
         empty: bool,
-        /// Those that take a cookie, if perf events have none.
-        constants: Option<Constants>,
+        /// If perf events have none.
+        cookies: Option<Cookies>,
     },
 }
 
@@ -100,11 +100,6 @@ impl Program {
             (_, true, false) => Self::DeviceEntry,
             (_, true, true) => Self::DeviceReturn,
         }
-    }
-
-    /// Whether it takes a cookie.
-    fn has_cookie(self) -> bool {
-        matches!(self, Self::Entry | Self::DeviceEntry | Self::Request)
     }
 
     /// Whether it runs when a function has returned.
@@ -186,7 +181,7 @@ pub(super) struct Programs {
     /// The programs do nothing: they measure the probes themselves.
     empty: bool,
     multi: Option<multi::Prepared>,
-    constants: Option<Constants>,
+    cookies: Option<Cookies>,
     /// Returns may be left alone.
     session: bool,
     thread_caches: OwnedFd,
@@ -198,20 +193,15 @@ impl Programs {
     /// # Errors
     /// A map is missing, or the object is not as expected.
     pub(super) fn new(ebpf: &Ebpf, object: Object, options: &Options) -> Result<Self, TracerError> {
-        let prepare = || multi::Prepared::new(ebpf, object.bytes);
         let multi = match options.one_by_one || object.is_legacy {
             true => None,
-            false => prepare().map_or_else(not_multi, Some),
+            false => multi::Prepared::new(ebpf, object.bytes).map_or_else(not_multi, Some),
         };
-        let needs_constants = object.is_legacy && !options.empty_probes;
-        let constants = match needs_constants.then(prepare).transpose() {
-            Ok(prepared) => prepared.map(Constants::new),
-            Err(error) => return Err(TracerError::Late(error.to_string())),
-        };
+        let cookies = object.is_legacy.then(|| Cookies::new(ebpf)).transpose()?;
         Ok(Self {
             empty: options.empty_probes,
             multi,
-            constants,
+            cookies,
             // The kernel's walk along frame pointers begins where the probe is: at the return it is in the caller.
             session: !options.empty_probes && !options.frame_pointers,
             thread_caches: descriptor(ebpf, "THREAD_CACHES")?,
@@ -220,10 +210,10 @@ impl Programs {
 
     /// Loads them for multi links, if that is not refused.
     pub(super) fn load(mut self) -> Attacher {
-        let (empty, constants) = (self.empty, self.constants.take());
+        let (empty, cookies) = (self.empty, self.cookies.take());
         let way = self.load_multi().unwrap_or_else(|| {
             grace::need_short();
-            Way::Perf { empty, constants }
+            Way::Perf { empty, cookies }
         });
         Attacher {
             way,
@@ -349,13 +339,11 @@ impl OwnPrograms {
 impl Attacher {
     /// Loads the programs that [`Programs::load`] did not load.
     pub(super) fn load(&self, ebpf: &mut Ebpf) -> Result<(), TracerError> {
-        let Way::Perf { empty, constants } = &self.way else {
+        let Way::Perf { empty, .. } = &self.way else {
             return Ok(());
         };
-        let shared = Program::ALL.into_iter();
-        let shared = shared.filter(|program| constants.is_none() || !program.has_cookie());
-        let names = shared.map(|program| program.name(*empty));
-        for program in names.chain(PLAIN) {
+        let names = Program::ALL.map(|program| program.name(*empty));
+        for program in names.into_iter().chain(PLAIN) {
             let uprobe: &mut UProbe = object::program(ebpf, program)?;
             match uprobe.load() {
                 Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
@@ -379,10 +367,7 @@ impl Attacher {
                 let all = programs.values().chain(plain).chain(session);
                 all.chain(own.loaded()).collect()
             }
-            Way::Perf { constants, .. } => {
-                let constants = constants.iter();
-                constants.flat_map(Constants::loaded).collect()
-            }
+            Way::Perf { .. } => Vec::new(),
         }
     }
 
@@ -393,10 +378,7 @@ impl Attacher {
     pub(super) fn load_rest(&mut self) -> Result<(), TracerError> {
         match &mut self.way {
             Way::Multi { programs, own, .. } => own.complete(programs, Program::ALL.into_iter()),
-            Way::Perf { constants, .. } => match constants {
-                Some(constants) => constants.complete((0..).zip(CONSTANT)),
-                None => Ok(()),
-            },
+            Way::Perf { .. } => Ok(()),
         }
     }
 
@@ -482,12 +464,7 @@ impl Attacher {
                     warmth.keep();
                 }
             }
-            Way::Perf { empty, constants } => {
-                if let Some(constants) = constants {
-                    let of = |probe: &Probe| (probe.cookie(), constant(probe));
-                    constants.complete(probes.iter().map(of))?;
-                }
-                let (constants, is_constant) = (constants.as_ref(), constants.is_some());
+            Way::Perf { empty, cookies } => {
                 let ends = |probe| [true, false].map(|at_return| (probe, at_return));
                 let releasing = releasing.into_iter().map(|probe| (probe, false));
                 for (probe, at_return) in releasing.chain(allocating.into_iter().flat_map(ends)) {
@@ -503,16 +480,16 @@ impl Attacher {
                                 semaphore: places.semaphore(probe, offset),
                                 at_return: program.at_return(),
                             };
-                            let constants = constants.filter(|_| program.has_cookie());
-                            let constant = constants.and_then(|of| of.of(probe.cookie()));
-                            let has_cookie = !*empty && !is_constant;
-                            let cookie = if has_cookie { probe.cookie() } else { 0 };
-                            let program = match constant {
-                                Some(program) => program,
-                                None => loaded(ebpf, program.name(*empty))?,
+                            let program = loaded(ebpf, program.name(*empty))?;
+                            let attach = |path: &str, cookie| {
+                                let place = (&*probe.symbol, place);
+                                one_by_one::attach(program, tgid, path, place, cookie)
                             };
-                            let place = (&*probe.symbol, place);
-                            one_by_one::attach(program, tgid, &path, place, cookie)
+                            match cookies.as_mut() {
+                                _ if *empty => attach(&path, 0),
+                                Some(cookies) => attach(&cookies.path(probe.cookie(), &path)?, 0),
+                                None => attach(&path, probe.cookie()),
+                            }
                         };
                         links.extend(attach_around(&[probe], taken, &mut attach)?);
                     }
@@ -562,22 +539,5 @@ impl Attacher {
                 offsets.iter().map(attach).collect()
             }
         }
-    }
-}
-
-/// Programs that may have a constant cookie.
-const CONSTANT: [&str; 4] = [
-    "call_entry",
-    "device_begin",
-    "device_entry",
-    "device_request",
-];
-
-/// The program for entries of one function, whose cookie it will have as a constant.
-fn constant(probe: &Probe) -> &'static str {
-    match Program::of(probe, false) {
-        // Those that report walk stacks.
-        Program::DeviceEntry if probe.function.operation != Operation::Report => "device_begin",
-        program => program.name(false),
     }
 }

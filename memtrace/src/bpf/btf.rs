@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use bytes::Buf;
-use memtrace_common::kernel::Offsets;
+use memtrace_common::kernel::{LegacyOffsets, Offsets};
 
 /// Why offsets could not be resolved.
 #[derive(Debug, thiserror::Error)]
@@ -33,9 +33,18 @@ pub(crate) fn kernel_offsets() -> Result<Offsets, BtfError> {
     resolve(&Btf::parse(&vmlinux()?)?)
 }
 
-/// Offset of `task_struct.stack`, for kernels without `bpf_task_pt_regs` (Linux 5.15).
-pub(crate) fn task_stack() -> Result<u32, BtfError> {
-    Btf::parse(&vmlinux()?)?.offset("task_struct", "stack")
+/// Those that the legacy object needs.
+pub(crate) fn legacy_offsets() -> Result<LegacyOffsets, BtfError> {
+    let bytes = vmlinux()?;
+    let btf = Btf::parse(&bytes)?;
+    // It is optional only for the usual object.
+    btf.offset("task_struct", "utask")?;
+    Ok(LegacyOffsets {
+        task_stack: btf.offset("task_struct", "stack")?,
+        utask_vaddr: btf.offset("uprobe_task", "vaddr")?,
+        dispatch_probe: btf.offset("uprobe_dispatch_data", "tu")?,
+        probe_path: btf.offset("trace_uprobe", "filename")?,
+    })
 }
 
 fn vmlinux() -> Result<Vec<u8>, BtfError> {

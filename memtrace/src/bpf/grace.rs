@@ -3,7 +3,9 @@
 //! emulated Linux 5.10, and 0.05 s while its grace periods were expedited.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
@@ -11,6 +13,9 @@ use std::{
 /// 1: all grace periods are expedited, by interrupting every processor instead of waiting for it
 /// (Documentation/admin-guide/kernel-parameters.txt).
 const EXPEDITED: &str = "/sys/kernel/rcu_expedited";
+
+/// Locked by the process that has changed the setting. If it is killed, the next one finds the file unlocked.
+const MARK: &str = "/run/memtrace.rcu_expedited";
 
 /// Processors that must not be interrupted.
 const UNDISTURBED: [&str; 2] = [
@@ -20,12 +25,14 @@ const UNDISTURBED: [&str; 2] = [
 
 static OF_KERNEL: LazyLock<Setting> = LazyLock::new(|| Setting {
     path: PathBuf::from(EXPEDITED),
+    mark: PathBuf::from(MARK),
     state: Mutex::default(),
 });
 
 /// The setting, which this process may have changed.
 struct Setting {
     path: PathBuf,
+    mark: PathBuf,
     state: Mutex<State>,
 }
 
@@ -34,7 +41,8 @@ struct State {
     /// Probes that need it may exist.
     is_needed: bool,
     users: usize,
-    is_changed: bool,
+    /// The mark, locked, while the setting is changed.
+    mark: Option<File>,
     /// This process is about to end.
     has_ended: bool,
 }
@@ -45,6 +53,7 @@ pub(super) struct Short(&'static Setting);
 /// From now on there may be probes that are perf events.
 pub(super) fn need_short() {
     OF_KERNEL.lock().is_needed = true;
+    OF_KERNEL.recover();
 }
 
 pub(super) fn shorten() -> Short {
@@ -73,10 +82,29 @@ impl Setting {
     fn begin(&self) {
         let mut state = self.lock();
         state.users += 1;
-        let may_change = state.is_needed && !state.is_changed && !state.has_ended;
+        let may_change = state.is_needed && state.mark.is_none() && !state.has_ended;
         if may_change && self.is_off() && !has_undisturbed() {
-            // A container's /sys may be read-only.
-            state.is_changed = fs::write(&self.path, "1").is_ok();
+            // A container's /sys and /run may be read-only.
+            state.mark = self.change().ok();
+        }
+    }
+
+    /// Changes the setting and returns the mark, if no other process has changed it.
+    fn change(&self) -> io::Result<File> {
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let mark = options.open(&self.mark)?;
+        mark.try_lock()?;
+        fs::write(&self.path, "1")?;
+        Ok(mark)
+    }
+
+    /// Restores the setting if a process was killed that had changed it.
+    fn recover(&self) {
+        if let Ok(mark) = File::open(&self.mark)
+            && mark.try_lock().is_ok()
+        {
+            self.restore_marked();
         }
     }
 
@@ -89,13 +117,20 @@ impl Setting {
     }
 
     fn restore(&self, state: &mut State) {
-        if std::mem::take(&mut state.is_changed)
-            && let Err(error) = fs::write(&self.path, "0")
-        {
-            tracing::warn!(
+        // Unlocked at the end.
+        if let Some(_mark) = state.mark.take() {
+            self.restore_marked();
+        }
+    }
+
+    fn restore_marked(&self) {
+        match fs::write(&self.path, "0") {
+            // Another process may find the mark and restore the setting once more.
+            Ok(()) => drop(fs::remove_file(&self.mark)),
+            Err(error) => tracing::warn!(
                 "`{}` cannot be set to 0 again: {error}",
                 self.path.display()
-            );
+            ),
         }
     }
 
@@ -116,28 +151,38 @@ fn has_undisturbed() -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_last_user_restores_what_the_first_has_changed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let setting = Setting {
-            path: file.path().to_owned(),
+    fn setting(folder: &Path, is_needed: bool) -> Setting {
+        fs::write(folder.join("setting"), "0\n").unwrap();
+        Setting {
+            path: folder.join("setting"),
+            mark: folder.join("mark"),
             state: Mutex::new(State {
-                is_needed: true,
+                is_needed,
                 ..State::default()
             }),
-        };
-        let value = || fs::read_to_string(file.path()).unwrap();
-        fs::write(file.path(), "0\n").unwrap();
+        }
+    }
+
+    /// The setting while it is changed, unless this machine has processors that must not be interrupted.
+    fn changed() -> &'static str {
+        if has_undisturbed() { "0\n" } else { "1" }
+    }
+
+    #[test]
+    fn the_last_user_restores_what_the_first_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path(), true);
+        let value = || fs::read_to_string(&setting.path).unwrap();
         setting.begin();
         setting.begin();
-        let during = if has_undisturbed() { "0\n" } else { "1" };
-        assert_eq!(value(), during);
+        assert_eq!(value(), changed());
         setting.end();
-        assert_eq!(value(), during);
+        assert_eq!(value(), changed());
         setting.end();
         assert_eq!(value().trim(), "0");
+        assert!(!setting.mark.exists());
         // Another one's stays.
-        fs::write(file.path(), "1\n").unwrap();
+        fs::write(&setting.path, "1\n").unwrap();
         setting.begin();
         setting.end();
         assert_eq!(value(), "1\n");
@@ -145,14 +190,24 @@ mod tests {
 
     #[test]
     fn without_perf_events_nothing_is_changed() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), "0\n").unwrap();
-        let setting = Setting {
-            path: file.path().to_owned(),
-            state: Mutex::default(),
-        };
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path(), false);
         setting.begin();
-        assert_eq!(fs::read_to_string(file.path()).unwrap(), "0\n");
+        assert_eq!(fs::read_to_string(&setting.path).unwrap(), "0\n");
         setting.end();
+    }
+
+    #[test]
+    fn what_a_killed_process_has_changed_is_restored() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = setting(folder.path(), true);
+        let value = || fs::read_to_string(&setting.path).unwrap();
+        let mark = setting.change().unwrap();
+        setting.recover();
+        assert_eq!(value(), "1", "its process lives");
+        drop(mark);
+        setting.recover();
+        assert_eq!(value(), "0");
+        assert!(!setting.mark.exists());
     }
 }

@@ -7,7 +7,7 @@ mod awaited;
 pub(crate) mod btf;
 mod changes;
 pub(crate) mod code_maps;
-mod constants;
+mod cookies;
 pub(crate) mod decode;
 mod elements;
 mod error;

@@ -43,14 +43,11 @@ pub(super) enum Ends {
     Instruction,
     /// At entries, and at the returns that it chooses: a session.
     Both,
-    /// Where its perf event is.
-    OfEvent,
 }
 
 impl Ends {
     fn attach_type(self) -> u32 {
         match self {
-            Ends::OfEvent => 0,
             Ends::Entry | Ends::Return | Ends::Instruction => {
                 bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32
             }
@@ -186,18 +183,6 @@ impl Prepared {
         self.load_one(name, Ends::Entry, Some(cookie))
     }
 
-    /// As [`Prepared::load_for`], for a perf event.
-    ///
-    /// # Errors
-    /// As there.
-    pub(super) fn load_for_event(
-        &self,
-        name: &'static str,
-        cookie: u64,
-    ) -> Result<OwnedFd, MultiError> {
-        self.load_one(name, Ends::OfEvent, Some(cookie))
-    }
-
     fn load_one(
         &self,
         name: &'static str,
@@ -212,11 +197,7 @@ impl Prepared {
             .ok_or(MultiError::Missing(name))?;
         let mut instructions = Cow::from(&function.instructions);
         if let Some(cookie) = cookie {
-            let fix = match ends {
-                Ends::OfEvent => fix_placeholder,
-                _ => fix_cookie,
-            };
-            fix(instructions.to_mut(), cookie).ok_or(MultiError::Cookie(name))?;
+            fix_cookie(instructions.to_mut(), cookie).ok_or(MultiError::Cookie(name))?;
         }
         // SAFETY: an all-zero attribute is a valid one.
         let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
@@ -292,25 +273,6 @@ fn fix_cookie(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
     instructions[at] = half(LOAD, cookie);
     instructions[at + 1] = half(0, cookie >> 32);
     Some(())
-}
-
-/// What a program loads in place of the cookie where probes have none (`memtrace-ebpf/src/cookie.rs`).
-const PLACEHOLDER: u64 = 0x636f_6f6b_6965_2121;
-
-/// Replaces the constants that stand for the cookie. `None`: there is none.
-fn fix_placeholder(instructions: &mut [bpf_insn], cookie: u64) -> Option<()> {
-    let halves = |value: u64| [value as u32, (value >> 32) as u32].map(u32::cast_signed);
-    let mut fixed = None;
-    for at in 1..instructions.len() {
-        if let Some([first, second]) = instructions.get_mut(at - 1..=at)
-            && first.code == (BPF_LD | BPF_IMM | BPF_DW) as u8
-            && [first.imm, second.imm] == halves(PLACEHOLDER)
-        {
-            [first.imm, second.imm] = halves(cookie);
-            fixed = Some(());
-        }
-    }
-    fixed
 }
 
 /// The object's BTF, by which the kernel finds callback functions.
@@ -399,7 +361,7 @@ fn create_link(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::object::{LEGACY, USUAL};
+    use crate::bpf::object::USUAL;
 
     #[test]
     fn the_cookie_of_a_copy_is_a_constant() {
@@ -427,24 +389,5 @@ mod tests {
         assert_eq!(copy[second].imm, 0x1234_5678);
         assert!(fix_cookie(&mut copy, 1).is_none(), "it has none any more");
         assert!(fix_cookie(&mut instructions("call_return"), 1).is_none());
-    }
-
-    #[test]
-    fn programs_without_cookies_have_a_placeholder() {
-        let object = Object::parse(LEGACY.bytes).unwrap();
-        for (name, has_one) in [
-            ("call_entry", true),
-            ("device_entry", true),
-            ("device_request", true),
-            ("call_return", false),
-        ] {
-            let program = object.programs.get(name).unwrap();
-            let mut code = object.functions[&program.function_key()]
-                .instructions
-                .clone();
-            let fixed = fix_placeholder(&mut code, 0x1234_5678_9abc_def0);
-            assert_eq!(fixed.is_some(), has_one, "{name}");
-            assert!(fix_placeholder(&mut code, 1).is_none(), "{name}");
-        }
     }
 }

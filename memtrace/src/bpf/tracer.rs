@@ -204,11 +204,11 @@ impl Tracer {
         };
         let mut loader = EbpfLoader::new();
         // In the loader until it loads.
-        let task_stack;
+        let legacy_offsets;
         if object.is_legacy {
-            task_stack = btf::task_stack()?;
+            legacy_offsets = Raw(btf::legacy_offsets()?);
             loader
-                .override_global("TASK_STACK", &task_stack, true)
+                .override_global("LEGACY_OFFSETS", &legacy_offsets, true)
                 .map_max_entries("RECORDS", ring_bytes);
         } else {
             loader.map_max_entries("RING", ring::chunks(ring_bytes));

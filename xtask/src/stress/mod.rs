@@ -3,7 +3,7 @@
 
 use crate::{
     command::{self, compile_c_with, root, target_dir},
-    vm::Session,
+    vm::{Processors, Session},
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -76,7 +76,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut faulty = Vec::new();
     for name in kernels {
-        let session = Session::run_within(&name, &script, length + LONGEST_ROUND + AROUND)?;
+        let session = Session::run_on(
+            &name,
+            &script,
+            (Processors::Parallel, length + LONGEST_ROUND + AROUND),
+        )?;
         let faults = judge(&session)?;
         let verdict = match faults.is_empty() {
             true => "clean".to_owned(),

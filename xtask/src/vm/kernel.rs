@@ -1,4 +1,4 @@
-//! Debian's kernels, as packages. apt resolves the package when it is needed; fetched ones stay in
+//! Debian's and Ubuntu's kernels, as packages. apt resolves the package when it is needed; fetched ones stay in
 //! the user's cache. apt's own lists and folders are used, so that the host's are left alone.
 
 use crate::command;
@@ -9,19 +9,43 @@ use std::{
     process::Command,
 };
 
-const MIRROR: &str = "http://deb.debian.org/debian";
-const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Depends on the newest kernel of a release for virtual machines: small, with BTF.
-const NEWEST: &str = "linux-image-cloud-amd64";
+/// Where packages come from.
+struct Archive {
+    mirror: &'static str,
+    /// The keys that sign it, in Debian's place for them or as they are in the archive's own package.
+    keys: Keys,
+    /// Depends on the newest kernel of a release for virtual machines, with BTF.
+    newest: &'static str,
+}
 
-/// Versions by name, and the release that has them.
-pub(crate) const RELEASES: [(&str, &str); 4] = [
-    ("6.1", "bookworm"),
-    ("6.12", "bookworm-backports"),
-    // Preempts tracing programs.
-    ("newest", "sid"),
+enum Keys {
+    Installed(&'static str),
+    Bytes(&'static [u8]),
+}
+
+const DEBIAN: Archive = Archive {
+    mirror: "http://deb.debian.org/debian",
+    keys: Keys::Installed("/usr/share/keyrings/debian-archive-keyring.gpg"),
+    newest: "linux-image-cloud-amd64",
+};
+
+const UBUNTU: Archive = Archive {
+    mirror: "http://archive.ubuntu.com/ubuntu",
+    // F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B C93C, from the package ubuntu-keyring.
+    keys: Keys::Bytes(include_bytes!("ubuntu-archive.gpg")),
+    newest: "linux-image-virtual",
+};
+
+/// Versions by name, and the archive and release that have them.
+const RELEASES: [(&str, Archive, &str); 5] = [
     // The oldest supported one.
-    ("5.10", "bullseye"),
+    ("5.10", DEBIAN, "bullseye"),
+    // Has cookies and links of perf events, but no `bpf_loop`.
+    ("5.15", UBUNTU, "jammy-updates"),
+    ("6.1", DEBIAN, "bookworm"),
+    ("6.12", DEBIAN, "bookworm-backports"),
+    // Preempts tracing programs.
+    ("newest", DEBIAN, "sid"),
 ];
 
 /// An unpacked kernel package.
@@ -60,22 +84,23 @@ impl Kernel {
     /// # Errors
     /// The version is unknown, or it can neither be fetched nor found in the cache.
     pub(crate) fn fetch(version: &str) -> Result<Kernel> {
-        let Some((_, release)) = RELEASES.iter().find(|(known, _)| *known == version) else {
-            let known: Vec<_> = RELEASES.iter().map(|(version, _)| *version).collect();
+        let mut releases = RELEASES.iter();
+        let Some((_, archive, release)) = releases.find(|(known, ..)| *known == version) else {
+            let known: Vec<_> = RELEASES.iter().map(|(version, ..)| *version).collect();
             bail!(
                 "unknown kernel `{version}`; expected host, {}",
                 known.join(", ")
             );
         };
         let folder = cache()?.join(version);
-        let apt = Apt::new(folder.join("apt"), release)?;
+        let apt = Apt::new(folder.join("apt"), archive, release)?;
         if let Err(error) = apt.update() {
             let kernel = unpacked(&folder)?
                 .with_context(|| format!("Linux {version} cannot be fetched: {error:#}"))?;
             eprintln!("vm: apt has no network; using the Linux {version} fetched last");
             return Ok(kernel);
         }
-        let package = apt.newest()?;
+        let package = apt.newest(archive.newest)?;
         let place = folder.join("packages").join(&package);
         if !place.exists() {
             // Others go: each is 100 MB and more.
@@ -140,13 +165,22 @@ struct Apt {
 }
 
 impl Apt {
-    fn new(folder: PathBuf, release: &str) -> Result<Apt> {
+    fn new(folder: PathBuf, archive: &Archive, release: &str) -> Result<Apt> {
         for part in ["lists/partial", "archives/partial"] {
             let part = folder.join(part);
             fs::create_dir_all(&part)
                 .with_context(|| format!("cannot create `{}`", part.display()))?;
         }
-        let sources = format!("deb [signed-by={KEYS}] {MIRROR} {release} main\n");
+        let keys = match archive.keys {
+            Keys::Installed(path) => PathBuf::from(path),
+            Keys::Bytes(bytes) => {
+                let path = folder.join("keys.gpg");
+                fs::write(&path, bytes)?;
+                path
+            }
+        };
+        let (keys, mirror) = (keys.display(), archive.mirror);
+        let sources = format!("deb [signed-by={keys}] {mirror} {release} main\n");
         fs::write(folder.join("sources.list"), sources)?;
         Ok(Apt { folder })
     }
@@ -173,12 +207,12 @@ impl Apt {
         command::output(self.command("apt-get").args(strict).args(["update", "-qq"])).map(drop)
     }
 
-    /// The package that the release's newest kernel is in.
-    fn newest(&self) -> Result<String> {
-        self.depends(NEWEST)?
+    /// The kernel's package that this one depends on.
+    fn newest(&self, package: &str) -> Result<String> {
+        self.depends(package)?
             .into_iter()
             .find(|package| package.starts_with("linux-image-"))
-            .with_context(|| format!("apt knows no package {NEWEST}"))
+            .with_context(|| format!("apt knows no package {package}"))
     }
 
     /// What a package depends on.

@@ -1,12 +1,14 @@
-//! `cargo xtask vm`: part of the end-to-end suite on other kernels. Selects the tests, and prints
-//! their results.
+//! `cargo xtask vm`: part of the end-to-end suite on other kernels. Runs the tests, and prints their
+//! results.
 
 mod kernel;
 mod qemu;
+mod suite;
 
 use crate::command::{self, cargo};
 use anyhow::{Context, Result, bail};
 use kernel::Kernel;
+pub(crate) use qemu::Processors;
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -16,12 +18,13 @@ use std::{
     process::Command,
     time::Duration,
 };
+use suite::Suite;
 
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// The default: the oldest that is supported, the oldest and the newest of Debian 12's kernels, Debian's newest, and the
-/// host's.
-const USUAL: [&str; 5] = ["5.10", "6.1", "6.12", "newest", HOST];
+/// The default: the oldest that is supported, Ubuntu 22.04's, the oldest and the newest of Debian 12's kernels, Debian's
+/// newest, and the host's.
+const USUAL: [&str; 6] = ["5.10", "5.15", "6.1", "6.12", "newest", HOST];
 /// From here on the walk by tables can be verified.
 const SUPPORTED: (u32, u32) = (5, 10);
 /// From here on one link holds all probes of a file.
@@ -30,77 +33,7 @@ const MULTI_LINKS: (u32, u32) = (6, 10);
 /// A virtual machine needs some minutes; one that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(1_800);
 const LIMIT_OF_A_TEST: Duration = Duration::from_secs(600);
-
-/// Features, and the tests for each: file of `tests/e2e/`, function.
-const TESTS: [(&str, &[(&str, &str)]); 10] = [
-    (
-        "exact counts",
-        &[
-            (
-                "exact",
-                "launched_with_every_function_thread_child_and_library",
-            ),
-            ("exact", "attached_while_it_waits"),
-            ("exact", "probes_attached_one_by_one"),
-            (
-                "exact",
-                "processes_beside_one_another_with_probes_attached_one_by_one",
-            ),
-            ("exact", "threads_that_preempt_one_another"),
-        ],
-    ),
-    (
-        "stacks of C",
-        &[
-            ("stacks", "gcc_without_frame_pointers"),
-            ("stacks", "attached"),
-        ],
-    ),
-    (
-        "stacks of Python",
-        &[("python", "of_a_virtual_environment")],
-    ),
-    (
-        "another unwinder",
-        &[("verify", "another_unwinder_finds_the_same_stacks")],
-    ),
-    (
-        "fork",
-        &[
-            ("launch", "children_are_reported_with_their_parents"),
-            ("launch", "forks_that_preempt_one_another"),
-        ],
-    ),
-    (
-        "exec",
-        &[("launch", "exec_by_another_thread_than_the_leader")],
-    ),
-    (
-        "dlopen",
-        &[("stacks", "libraries_that_replace_one_another")],
-    ),
-    (
-        "vm layer",
-        &[
-            ("vm", "map_fixed_middle"),
-            ("vm", "unmap_several"),
-            ("vm", "remap_part"),
-            ("vm", "brk_up"),
-            ("vm", "shared_segment"),
-        ],
-    ),
-    (
-        "devices",
-        &[("devices", "every_function_is_counted_in_its_layer")],
-    ),
-    (
-        "kill -9",
-        &[
-            ("killed", "attached_to_a_busy_program"),
-            ("killed", "no_forked_child_stays_stopped"),
-        ],
-    ),
-];
+const LIMIT_OF_THE_SUITE: Duration = Duration::from_secs(5_400);
 
 /// The results on one kernel: by name, whether it passed, and a short note.
 struct Column {
@@ -112,17 +45,25 @@ struct Column {
 ///
 /// # Errors
 /// When not root, a virtual machine cannot be started, or something does not hold on a kernel.
-pub(crate) fn run(kernels: &[String], file: Option<&Path>) -> Result<()> {
+pub(crate) fn run(kernels: &[String], file: Option<&Path>, only: Option<&str>) -> Result<()> {
     command::need_root("tracing on other kernels")?;
+    let suite = Suite::of(only);
+    if suite.features().is_empty() {
+        bail!("no test has `{}` in its name", only.unwrap_or_default());
+    }
     command::build_workspace()?;
     let program = test_program()?;
     let mut columns = Vec::new();
     for name in wanted(kernels, file)? {
         eprintln!("vm: {name}");
-        let session = Session::run(&name, &script(&program)?)?;
-        columns.push(column(&name, &session)?);
+        let session = Session::run_on(
+            &name,
+            &script(&program, &suite)?,
+            (Processors::Steady, LIMIT_OF_THE_SUITE),
+        )?;
+        columns.push(column(&name, &session, &suite)?);
     }
-    print!("{}", table(&columns));
+    print!("{}", table(&columns, &suite));
     let failed: Vec<_> = columns
         .iter()
         .flat_map(|column| {
@@ -172,21 +113,27 @@ impl Session {
     /// # Errors
     /// There is no such kernel, or the virtual machine cannot be started or does not end.
     pub(crate) fn run(name: &str, script: &str) -> Result<Session> {
-        Self::run_within(name, script, LIMIT)
+        Self::run_on(name, script, (Processors::Parallel, LIMIT))
     }
 
-    /// As [`Session::run`], with another limit.
+    /// As [`Session::run`], on these processors and with this limit.
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub(crate) fn run_within(name: &str, script: &str, limit: Duration) -> Result<Session> {
+    pub(crate) fn run_on(
+        name: &str,
+        script: &str,
+        machine: (Processors, Duration),
+    ) -> Result<Session> {
         let of_file = Path::new(name).file_name();
         let folder = results().join(of_file.unwrap_or_default());
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let targets = command::target_dir().join("test-targets");
         fs::create_dir_all(&targets)?;
-        let memtrace = command::target_dir().join("debug/memtrace");
+        // A copy: the next build must not change it meanwhile.
+        let memtrace = folder.join("memtrace");
+        fs::copy(command::target_dir().join("debug/memtrace"), &memtrace)?;
         let script = format!(
             "export MEMTRACE_BIN='{}'\nuname -r > \"$OUT/release\"\n{script}",
             memtrace.display()
@@ -200,7 +147,7 @@ impl Session {
                 true => Kernel::of_image(Path::new(name))?,
                 false => Kernel::fetch(name)?,
             };
-            qemu::run(&kernel, &script, &folder, &targets, limit)?;
+            qemu::run(&kernel, &script, &folder, &targets, machine)?;
         }
         let kernel = fs::read_to_string(folder.join("release")).with_context(|| {
             let console = folder.join("machine/console.log");
@@ -253,7 +200,7 @@ pub(crate) fn test_program() -> Result<PathBuf> {
 }
 
 /// Runs every test, on a kernel that memtrace works with; on another one it has to refuse.
-fn script(program: &Path) -> Result<String> {
+fn script(program: &Path, suite: &Suite) -> Result<String> {
     let mut script = String::from(
         "\"$MEMTRACE_BIN\" check > \"$OUT/check\" 2>&1; echo $? > \"$OUT/check.status\"\n\
          \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\
@@ -261,7 +208,7 @@ fn script(program: &Path) -> Result<String> {
          \"$MEMTRACE_BIN\" check --loaded > \"$OUT/loaded.json\" 2> \"$OUT/loaded.err\"\n\
          export MEMTRACE_EXACT_RUNS=2 MEMTRACE_DEADLINE=240 RUST_BACKTRACE=0\n",
     );
-    for (file, test) in TESTS.iter().flat_map(|(_, tests)| *tests) {
+    for (file, test) in suite.tests() {
         let limit = LIMIT_OF_A_TEST.as_secs();
         writeln!(
             script,
@@ -274,7 +221,7 @@ fn script(program: &Path) -> Result<String> {
     Ok(script)
 }
 
-fn column(name: &str, session: &Session) -> Result<Column> {
+fn column(name: &str, session: &Session, suite: &Suite) -> Result<Column> {
     let mut cells = BTreeMap::new();
     let status = |file: &str| Ok::<_, anyhow::Error>(session.read(file)?.trim().to_owned());
     let (checked, recorded) = (status("check.status")?, status("record.status")?);
@@ -302,7 +249,7 @@ fn column(name: &str, session: &Session) -> Result<Column> {
         let held = multi == (session.release >= MULTI_LINKS);
         cells.insert("multi links".to_owned(), (held, seen));
         let results = session.read("results").unwrap_or_default();
-        for (label, tests) in TESTS {
+        for (label, tests) in suite.features() {
             let mut seconds = 0;
             let mut failed = 0;
             for (file, test) in tests {
@@ -325,7 +272,7 @@ fn column(name: &str, session: &Session) -> Result<Column> {
                 0 => format!("ok, {seconds} s"),
                 _ => format!("{failed} of {} failed", tests.len()),
             };
-            cells.insert(label.to_owned(), (failed == 0, seen));
+            cells.insert((*label).to_owned(), (failed == 0, seen));
         }
     }
     Ok(Column {
@@ -334,14 +281,14 @@ fn column(name: &str, session: &Session) -> Result<Column> {
     })
 }
 
-fn table(columns: &[Column]) -> String {
+fn table(columns: &[Column], suite: &Suite) -> String {
     let mut text = format!("{:<18}", "");
     for column in columns {
         let _ = write!(text, "{:<36}", column.kernel);
     }
     text.push('\n');
     let labels = ["check", "load", "multi links"].into_iter();
-    for label in labels.chain(TESTS.iter().map(|(label, _)| *label)) {
+    for label in labels.chain(suite.features().iter().map(|(label, _)| *label)) {
         let _ = write!(text, "{label:<18}");
         for column in columns {
             let (held, seen) = match column.cells.get(label) {

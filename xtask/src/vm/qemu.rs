@@ -36,6 +36,26 @@ const MODULES: [&str; 7] = [
     "virtiofs",
 ];
 
+/// The processors of a machine, and their clock.
+#[derive(Clone, Copy)]
+pub(crate) enum Processors {
+    /// One, whose clock counts instructions while it works, so nothing is late because it is emulated or the host is busy.
+    Steady,
+    /// Two, by the host's clock.
+    Parallel,
+}
+
+impl Processors {
+    /// QEMU's options.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            // A nanosecond for each instruction. With two, the second one never starts.
+            Processors::Steady => &["-smp", "1", "-icount", "shift=0,sleep=on"],
+            Processors::Parallel => &["-smp", "2"],
+        }
+    }
+}
+
 /// Ends a process that it stands for.
 struct Ending(Child);
 
@@ -57,7 +77,7 @@ pub(super) fn run(
     script: &str,
     out: &Path,
     targets: &Path,
-    limit: Duration,
+    (processors, limit): (Processors, Duration),
 ) -> Result<()> {
     setup::install(&PACKAGES)?;
     fs::write(out.join("script"), script)?;
@@ -77,9 +97,10 @@ pub(super) fn run(
     let initramfs = initramfs(kernel, &work)?;
     let shares = [("host", Path::new("/")), ("out", out), ("targets", targets)];
     let mut qemu = Command::new("qemu-system-x86_64");
-    // One thread for both processors. With one for each, a processor meets the breakpoint of a patch of kernel code after
+    // One thread for all processors. With one for each, a processor meets the breakpoint of a patch of kernel code after
     // the other one has ended the patch, and the kernel dies ("Oops: int3").
-    qemu.args(["-accel", "tcg,thread=single", "-smp", "2", "-m", MEMORY])
+    qemu.args(["-accel", "tcg,thread=single", "-m", MEMORY])
+        .args(processors.options())
         // Without cmpxchg16b, after which the flags are wrong in QEMU 7.2: kernels crash at random.
         .args(["-cpu", "max,-cx16"])
         .args(["-nographic", "-no-reboot", "-nic", "none"])
