@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use memtrace_tests::{
@@ -115,6 +116,20 @@ fn the_container_of_a_leak_is_named_with_the_line_that_fills_it() {
         assert!(list.length > Some(100), "{of:#?}");
         assert!(list.growth_per_s > Some(0.0), "{of:#?}");
     }
+}
+
+/// The chains of a hash map begin in different words of one variable.
+#[test]
+fn a_table_of_chains_is_one_container() {
+    let fixture = Fixture::shared();
+    let mut daemon = Command::new(targets::program("field/native/daemon.c"));
+    let target = Running::start(daemon.args(["leak", "1", "sessions"]));
+    let record = Record::attach(&fixture, target.pid(), &["-d", SECONDS]);
+    let file = record.file.clone();
+    record.running.wait().expect_code(0);
+    let found = diagnosis(&file);
+    let table = |of: &&KeptBy| of.path[0].name == "daemon: table[i]" && of.container == Some(0);
+    assert!(kept_by(&found).iter().any(|of| table(of)), "{found:#?}");
 }
 
 #[test]

@@ -66,7 +66,8 @@ const DEQUE_NODE: f64 = 512.0;
 /// By language. Sizes of CPython: Objects/listobject.c, Objects/dictobject.c (an entry of 16 or 24
 /// bytes, 2/3 of the table, and its index), Objects/setobject.c (16 bytes, at most 3/5 in use),
 /// Modules/_collectionsmodule.c (`BLOCKLEN`). C++: libstdc++ and libc++; Rust: liballoc and
-/// hashbrown (an element and a control byte). The latter two do not show how large an element is.
+/// hashbrown (an element and a control byte), which do not show how large an element is, and channels without a limit
+/// (`BLOCK_CAP` of std's mpmc and of crossbeam, and of tokio).
 const CONTAINERS: &[Container] = &[
     container(
         "list",
@@ -163,6 +164,24 @@ const CONTAINERS: &[Container] = &[
             least: 5.0,
             most: 11.0,
         }),
+    ),
+    container(
+        "channel",
+        "mpmc::list::",
+        &["send", "start_send", "new"],
+        Holds::Some(Span::exactly(31.0)),
+    ),
+    container(
+        "channel",
+        "crossbeam_channel::flavors::list::",
+        &["send", "start_send", "new"],
+        Holds::Some(Span::exactly(31.0)),
+    ),
+    container(
+        "channel",
+        "tokio::sync::mpsc::block::Block",
+        &["new", "grow"],
+        Holds::Some(Span::exactly(32.0)),
     ),
 ];
 
@@ -364,6 +383,27 @@ mod tests {
             found(&[&insert, &keep]).map(|(name, _)| name),
             Some("std::unordered_map or set")
         );
+    }
+
+    #[test]
+    fn channels_of_rust_are_filled_by_their_senders() {
+        let run = native("gateway::run");
+        for functions in [
+            &[
+                "std::sync::mpmc::list::Block<T>::new",
+                "std::sync::mpmc::list::Channel<T>::send",
+            ][..],
+            &["crossbeam_channel::flavors::list::Block<T>::new"],
+            &[
+                "tokio::sync::mpsc::block::Block<T>::new",
+                "tokio::sync::mpsc::list::Tx<T>::push",
+            ],
+        ] {
+            let natives: Vec<Frame> = functions.iter().map(|name| native(name)).collect();
+            let frames: Vec<&Frame> = natives.iter().chain([&run]).collect();
+            let line = found(&frames).map(|(name, _)| name);
+            assert_eq!(line, Some("channel"), "{functions:?}");
+        }
     }
 
     #[test]

@@ -218,6 +218,7 @@ impl Naming<'_> {
     }
 
     fn origin(&self, origin: &Origin) -> Named {
+        let mut general = None;
         let (kind, name, is_expression) = match *origin {
             Origin::Python(root) => {
                 let kind = match root {
@@ -239,10 +240,12 @@ impl Naming<'_> {
                     RootKind::Stack => StepKind::Stack,
                     RootKind::Mapping => StepKind::Mapping,
                 };
-                let name = self
-                    .native
-                    .roots
-                    .describe(self.memory, &self.native.modules, address);
+                let modules = &self.native.modules;
+                // The elements of an array.
+                general = modules
+                    .variable(address)
+                    .filter(|_| kind == StepKind::Global);
+                let name = self.native.roots.describe(self.memory, modules, address);
                 (kind, name, false)
             }
             Origin::Register(register) => {
@@ -255,7 +258,7 @@ impl Naming<'_> {
             Origin::Unreached(why) => (StepKind::Interpreter, format!("{why:?}"), false),
         };
         Named {
-            general: name.clone(),
+            general: general.unwrap_or_else(|| name.clone()),
             step: Step::new(kind, name),
             node: None,
             is_expression,
@@ -395,13 +398,20 @@ impl Naming<'_> {
         let first = first.unwrap_or(&paths[0]);
         let shortest = paths.iter().min_by_key(nodes).map(Vec::as_slice);
         let common = common(first, paths);
-        let container = container::of(first, common);
+        let root = &first[0];
+        let mut roots = paths.iter().filter_map(|path| path.first());
+        // An array of pointers, as the table of a hash map.
+        let is_array = roots.any(|of| of.step.name != root.step.name);
+        let container = container::of(first, common).or(is_array.then_some(0));
         let chain = container::chain(first, common).filter(|it| container == Some(*it.start()));
         let mut steps: Vec<Step> = Vec::new();
         let mut at = None;
         let mut row = 1;
         for (index, named) in first.iter().enumerate() {
             let mut step = named.step.clone();
+            if index == 0 && is_array {
+                step.name = format!("{}[i]", named.general);
+            }
             if index > common && ["[i]", "[key]"].contains(&&*named.general) {
                 step.name.clone_from(&named.general);
             }

@@ -172,6 +172,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
                 "check `ls -l /dev/shm`, `ipcs -m`, and open descriptors of deleted files: `ls -l /proc/{tgid}/fd | grep deleted`"
             );
         }
+        Advice::ListSharedOfMachine => {
+            "find what grows: `df -h -t tmpfs`, `ipcs -m`, and memfds: `ls -l /proc/*/fd | grep memfd`"
+        }
         Advice::DisableHugePages => {
             "turn huge pages off for the process with prctl(PR_SET_THP_DISABLE), or for the machine with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"
         }

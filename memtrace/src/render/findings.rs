@@ -415,6 +415,12 @@ fn processes(finding: &Finding, found: &Diagnosis) -> Item {
             ("processes", format!("{}{of}", few(&tgids)))
         }
     };
+    if verdict.class.is_of_machine() {
+        let in_all = rate.map_or(String::new(), |rate| {
+            format!("{} in total, ", per_second(rate))
+        });
+        return Item::new("machine", format!("{in_all}not by {label} {which}"));
+    }
     let rest = format!("{place}{in_all}");
     let room = (COLUMNS - CONTENT).saturating_sub(rest.chars().count());
     // Only the program's name can make it that long.

@@ -91,10 +91,13 @@ impl<'a> Line<'a> {
 }
 
 impl<'a> Finding<'a> {
-    /// Growth of all its processes together, bytes per second; `None` if it is not about bytes.
+    /// Growth of all its processes together, or of the machine, bytes per second; `None` if it is not about bytes.
     pub(crate) fn rate(&self) -> Option<f64> {
         let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
-        rates.reduce(|sum, rate| sum + rate)
+        match self.verdict.class.is_of_machine() {
+            true => rates.reduce(f64::max),
+            false => rates.reduce(|sum, rate| sum + rate),
+        }
     }
 
     /// The line to blame: its lines have enough of the growth.

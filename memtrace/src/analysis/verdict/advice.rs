@@ -111,6 +111,7 @@ pub(crate) enum Advice {
     DropBehindReader,
     FindOthers,
     ListShared,
+    ListSharedOfMachine,
     DisableHugePages,
     SetHugePagesOfAllocator,
     UseThreadPool,

@@ -44,6 +44,8 @@ classes! {
     FdLeak,
     /// Others use up the machine's memory.
     Pressure,
+    /// Shared memory of the machine grows, in no process.
+    MachineShmem,
     /// The kernel or a driver grows, no process does.
     Kernel,
     GpuLeak,

@@ -470,7 +470,7 @@ fn a_flat_process_is_judged_by_the_machine() {
     };
     expect(&beside(&machine(0.0, 0.0, 0.0)), Class::None);
     expect(&beside(&machine(3.0, 0.0, 0.0)), Class::Kernel);
-    expect(&beside(&machine(0.0, 3.0, 0.0)), Class::Shmem);
+    expect(&beside(&machine(0.0, 3.0, 0.0)), Class::MachineShmem);
     // Less than a hundredth of its memory.
     expect(&beside(&machine(1.0, 1.0, 0.0)), Class::None);
     expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);

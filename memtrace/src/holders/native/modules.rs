@@ -157,6 +157,14 @@ impl Modules {
         format!("{}: {place}", module.name)
     }
 
+    /// The variable around an absolute address, in any of its words; `None` without symbols.
+    pub(in crate::holders) fn variable(&self, address: u64) -> Option<String> {
+        let module = self.containing(address)?;
+        let virt = address.wrapping_sub(module.bias);
+        let (named, _) = find(&self.names(module).variables, virt)?;
+        Some(format!("{}: {}", module.name, self.demangle(&named.name)))
+    }
+
     /// Mangled name of the variable that begins at an absolute address.
     pub(super) fn symbol_at(&self, address: u64) -> Option<&str> {
         let module = self.containing(address)?;

@@ -376,6 +376,19 @@ fn a_line_is_named_even_if_none_is_to_blame() {
 }
 
 #[test]
+fn growth_of_the_machine_is_not_of_a_process() {
+    let mut found = leak();
+    let of_machine = || verdict(Class::MachineShmem, Scope::Process, 2_097_152.0);
+    found.verdicts = vec![of_machine(), of_machine()];
+    let text = text(&found);
+    assert!(
+        text.contains("\n  machine       2.0 MiB/s in total, not by process"),
+        "{text}"
+    );
+    assert!(!text.contains("server.py"), "{text}");
+}
+
+#[test]
 fn a_line_with_little_of_the_growth_is_not_the_headline() {
     let mut found = leak();
     found.accounts[0].accounts.clear();

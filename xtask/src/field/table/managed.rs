@@ -29,6 +29,7 @@ const fn outside(case: Case, functions: &'static [&'static str]) -> Case {
 
 const fn go(fault: &'static str, name: &'static str) -> Case {
     Case {
+        classes: LAZY,
         keeper: &["pprof"],
         truth: "HeapAlloc after runtime.GC() rises",
         ..managed("Go", "native/relay.go", fault, name)

@@ -11,6 +11,7 @@ pub(super) mod gpu_out_of_memory;
 mod gpu_unused;
 mod kernel;
 pub(super) mod leak;
+mod machine_shmem;
 mod madv_free;
 mod mapping_leak;
 pub(super) mod none;
@@ -47,6 +48,7 @@ impl Class {
             Class::MappingLeak => &mapping_leak::CLASS,
             Class::FdLeak => &fd_leak::CLASS,
             Class::Pressure => &pressure::CLASS,
+            Class::MachineShmem => &machine_shmem::CLASS,
             Class::Kernel => &kernel::CLASS,
             Class::GpuLeak => &gpu_leak::CLASS,
             Class::GpuCache => &gpu_cache::CLASS,
@@ -163,7 +165,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
     },
     Question {
         asks: "it does not grow, but the machine does",
-        rules: &[shmem::MACHINE, kernel::MACHINE, pressure::MACHINE],
+        rules: &[machine_shmem::MACHINE, kernel::MACHINE, pressure::MACHINE],
     },
     Question {
         asks: "none of these",

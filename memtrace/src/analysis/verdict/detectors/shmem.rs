@@ -23,11 +23,6 @@ static SHARED: Statement = Statement {
     sentence: "shared memory {part}",
 };
 
-static OF_MACHINE: Statement = Statement {
-    name: "machine_shared_memory_grows",
-    sentence: "shared memory of the machine {growth} in {length}, {rate}",
-};
-
 pub(super) const PART: Rule<OfProcess> = Rule {
     class: Class::Shmem,
     evidence: "shared memory: RssShmem, without page-locked memory",
@@ -37,13 +32,5 @@ pub(super) const PART: Rule<OfProcess> = Rule {
         let shared = shared - pinned.clamp(0.0, shared.max(0.0));
         let evidence = SHARED.with([("part", growing.amount(shared))]);
         Some(growing.part(Class::Shmem, shared, evidence))
-    }),
-};
-
-pub(super) const MACHINE: Rule<OfProcess> = Rule {
-    class: Class::Shmem,
-    evidence: "shared memory that no process maps grows by 1 % of the machine's memory",
-    find: OfProcess::Flat(|judging| {
-        judging.machine_grows(&judging.machine.shared, Class::Shmem, &OF_MACHINE)
     }),
 };
