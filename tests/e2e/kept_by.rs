@@ -129,7 +129,7 @@ fn a_table_of_chains_is_one_container() {
     record.running.wait().expect_code(0);
     let found = diagnosis(&file);
     let table = |of: &&KeptBy| of.path[0].name == "daemon: table[i]" && of.container == Some(0);
-    assert!(kept_by(&found).iter().any(|of| table(of)), "{found:#?}");
+    assert!(kept_by(&found).iter().any(table), "{found:#?}");
 }
 
 #[test]
