@@ -198,7 +198,7 @@ fn expect_reasons(interpreter: &Path) {
         right += of_run;
         all += objects;
     }
-    println!(
+    eprintln!(
         "{}: {right} of {all} objects named in {runs} runs",
         interpreter.display()
     );

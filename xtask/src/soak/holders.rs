@@ -6,7 +6,7 @@ use crate::{
     command::{self, build_memtrace, root, target_dir},
     targets::{building, running::Running},
 };
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -62,6 +62,9 @@ static PROGRAMS: [Program; 5] = [
 /// Least share of what is sought with a path, and the longest stop allowed.
 const FOUND: f64 = 0.95;
 const LONGEST_STOP: Duration = Duration::from_millis(5);
+
+/// Searches of the stopped program to confirm a path: one that is stopped in the middle of a change has another way then.
+const CONFIRMATIONS: usize = 3;
 
 /// Which programs to search.
 pub(super) struct Selection<'a> {
@@ -226,24 +229,46 @@ fn search(memtrace: &Path, program: &Program, mut command: Command, runs: u32) -
     };
     let mut outcome = Outcome::default();
     for _ in 0..runs {
-        match (ask(&[])?, ask(&["--stop"])?) {
-            (Ok(running), Ok(stopped)) => outcome.add(program, &running, &stopped)?,
-            (running, stopped) => {
+        let running = match ask(&[])? {
+            Ok(running) => running,
+            Err(error) => {
                 outcome.sought += sought.len() as u32;
-                let errors = running.err().into_iter().chain(stopped.err());
-                outcome.errors.extend(errors);
+                outcome.errors.push(error);
+                continue;
+            }
+        };
+        let ways = program.ways(&running)?;
+        let mut confirmed = vec![BTreeSet::new(); ways.len()];
+        for _ in 0..CONFIRMATIONS {
+            let stopped = ask(&["--stop"])?.map_err(Error::msg)?;
+            for (known, ways) in confirmed.iter_mut().zip(program.ways(&stopped)?) {
+                known.extend(ways);
+            }
+            if ways
+                .iter()
+                .zip(&confirmed)
+                .all(|(ways, known)| ways.is_subset(known))
+            {
+                break;
             }
         }
+        outcome.add(program, &running, &confirmed)?;
     }
     Ok(outcome)
 }
 
 impl Outcome {
-    fn add(&mut self, program: &Program, running: &Value, stopped: &Value) -> Result<()> {
+    /// `confirmed`: the ways that searches of the stopped program found.
+    fn add(
+        &mut self,
+        program: &Program,
+        running: &Value,
+        confirmed: &[BTreeSet<String>],
+    ) -> Result<()> {
         let stop = running["longest_stop_ns"].as_u64();
         let stop = stop.context("no `longest_stop_ns` in the answer")?;
         self.stops.push(Duration::from_nanos(stop));
-        for (ways, confirmed) in program.ways(running)?.iter().zip(program.ways(stopped)?) {
+        for (ways, confirmed) in program.ways(running)?.iter().zip(confirmed) {
             self.sought += 1;
             self.found += u32::from(ways.contains(program.keeper));
             for way in ways {

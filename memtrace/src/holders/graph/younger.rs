@@ -85,6 +85,8 @@ impl Graph<'_> {
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) -> bool {
+        // Blocks are small and next to each other: not a system call each.
+        let now = Cached::new(memory.now().clone());
         let roots = self.roots.len();
         let mut bytes = 0;
         for number in 0..self.blocks.len() {
@@ -97,10 +99,10 @@ impl Graph<'_> {
                 break;
             }
             let range = block.start..block.start + block.size;
-            self.scan(range, memory.now(), &mut |graph, _, value| {
+            self.scan(range, &now, &mut |graph, _, value| {
                 let target = graph.blocks.containing(value);
                 if target.is_some_and(|target| graph.holders[target] == NOBODY)
-                    && native::is_allocated(memory.now(), block)
+                    && native::is_allocated(&now, block)
                 {
                     let reference = word(&[], 0, value, cost::UNREACHED + BEHIND);
                     graph.reach_from(RootWord::Younger, &reference, memory);

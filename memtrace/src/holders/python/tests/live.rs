@@ -156,7 +156,7 @@ fn limits_of_containers_are_read() {
 fn memory_that_the_interpreter_keeps_for_later_is_known() {
     const TEXT: &str = "import sys\n\
         lists = [[n, 1] for n in range(60)]\n\
-        dicts = [{n: 1} for n in range(60)]\n\
+        dicts = [{str(n): 1} for n in range(60)]\n\
         print(2 * 60, *map(id, lists + dicts), sep='\\n', flush=True)\n\
         for line in sys.stdin: print(eval(line), flush=True)\n";
     /// Before an object, and where a dict has its table.
