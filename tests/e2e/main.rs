@@ -45,6 +45,7 @@ mod taken;
 mod tenant;
 mod threads;
 mod top;
+mod types;
 mod undisturbed;
 mod verdicts;
 mod verify;

@@ -26,9 +26,12 @@ pub(crate) struct Options {
     /// Record nothing: only read a generated recording of forked workers with this many sites
     #[arg(long, conflicts_with_all = ["minutes", "rate"])]
     sites: Option<u32>,
-    /// Record nothing: search a changing Python process for holders this many times, and judge answers and stops
+    /// Record nothing: search each of several changing programs for holders this many times, and judge answers and stops
     #[arg(long, value_name = "SEARCHES", conflicts_with_all = ["minutes", "rate", "sites"])]
     holders: Option<u32>,
+    /// The program for `--holders` by its name, such as `Node`: all otherwise
+    #[arg(long, value_name = "NAME", requires = "holders")]
+    only: Option<String>,
     /// The interpreters for `--holders`
     #[arg(
         long = "python",
@@ -36,6 +39,9 @@ pub(crate) struct Options {
         default_value = "/usr/bin/python3"
     )]
     pythons: Vec<PathBuf>,
+    /// An interpreter with PyTorch, for `--holders`
+    #[arg(long, value_name = "PATH", requires = "holders")]
+    torch: Option<PathBuf>,
     /// Use the debug build, which is slower
     #[arg(long)]
     debug: bool,
@@ -76,7 +82,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "nothing to record: `--minutes` and `--rate` must be greater than 0"
     );
     if let Some(searches) = options.holders {
-        return holders::run(searches, &options.pythons, options.debug);
+        let selection = holders::Selection {
+            only: options.only.as_deref(),
+            pythons: &options.pythons,
+            torch: options.torch.as_deref(),
+        };
+        return holders::run(searches, &selection, options.debug);
     }
     if let Some(sites) = options.sites {
         return large(sites, options.debug);

@@ -2,6 +2,7 @@
 
 use super::{
     accounts::Accounts,
+    census::Censuses,
     control::Control,
     early::Early,
     missing::Missing,
@@ -67,6 +68,7 @@ pub(super) struct Collector {
     pub(super) output: Output,
     /// Unless holders are not to be searched for.
     pub(super) early: Option<Early>,
+    pub(super) censuses: Option<Censuses>,
     pub(super) walks: Walks,
 }
 
@@ -91,6 +93,7 @@ impl Collector {
             processes: Processes::default(),
             output: Output { sink, redactor },
             early: None,
+            censuses: None,
             walks: Walks::start(abilities.verifies)?,
             control,
         })

@@ -17,7 +17,7 @@ use std::{
 
 use super::{pressure::Course, sampling::Limited};
 use crate::{
-    holders::{self, Known, Reading, Wanted},
+    holders::{self, GrowingTypes, Known, OfSites, Reading, Wanted},
     host::cgroup::Level,
     ledger::{Extent, HeapCopy},
     progress::say,
@@ -86,12 +86,13 @@ pub(super) struct Search {
 }
 
 /// The result of searching a process.
-pub(super) type Outcome = (u32, Result<Found, holders::Error>);
+pub(super) type Outcome = (u32, Result<Found<OfSites>, holders::Error>);
 
 /// The input of a search.
 pub(super) struct Task {
     pub(super) tgid: u32,
     pub(super) wanted: Vec<Wanted>,
+    pub(super) types: GrowingTypes,
     pub(super) heap: HeapCopy,
     pub(super) of_devices: Vec<Extent>,
 }
@@ -163,14 +164,18 @@ impl Search {
     pub(super) fn take(
         &mut self,
         tgid: u32,
-        outcome: Result<Found, holders::Error>,
+        outcome: Result<Found<OfSites>, holders::Error>,
     ) -> Vec<crate::recording::Holders> {
         match outcome {
             Ok(found) => {
                 let notes = found.notes.iter();
                 self.notes
                     .extend(notes.map(|note| format!("process {tgid}: {note}")));
-                let known = found.holders.into_iter().filter(|of| !of.ways.is_empty());
+                let known = found
+                    .holders
+                    .sites
+                    .into_iter()
+                    .filter(|of| !of.ways.is_empty());
                 let known: Vec<_> = known.collect();
                 self.known += known.len();
                 known
@@ -248,7 +253,7 @@ pub(super) fn run(
             redact,
             is_over: &|| is_over.load(Ordering::Relaxed) || is_late(),
         };
-        let found = holders::of_sites(task.tgid, &task.wanted, known, reading.clone());
+        let found = holders::of_sites(task.tgid, &task.wanted, &task.types, known, reading.clone());
         if sender.send((task.tgid, found)).is_err() {
             return;
         }

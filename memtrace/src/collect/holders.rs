@@ -4,13 +4,15 @@
 use std::time::Duration;
 
 use super::{
+    census::{self, Grown},
     ending::Ending,
     growing::{self, Growing, Which},
     release::Released,
     sink::{Message, Stopped},
 };
 use crate::{
-    holders::{self, Known, Reading},
+    holders::{self, Examined, Known, OfSites, Reading},
+    ledger::ProcessId,
     progress::Progress,
     recording::{Found, Unsearched, Way},
 };
@@ -66,9 +68,9 @@ impl Looked {
         )
     }
 
-    fn add(&mut self, tgid: u32, found: &Found) {
+    fn add(&mut self, tgid: u32, found: &Found<OfSites>) {
         self.searched += 1;
-        for of in &found.holders {
+        for of in &found.holders.sites {
             // Elements of an array are a way each, but all that is lost is one.
             let is_held = |way: &Way| !way.held.is_lost();
             match of.ways.iter().any(is_held) {
@@ -124,6 +126,7 @@ impl Released {
             match self.look(&of, how, &is_over) {
                 Ok(found) => {
                     looked.add(running.tgid, &found);
+                    self.examined(of.process(), &found.holders.types);
                     if self.record(found).is_err() {
                         // Completing the recording reports why.
                         break;
@@ -148,7 +151,7 @@ impl Released {
         of: &Growing,
         how: &How,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<Found, holders::Error> {
+    ) -> Result<Found<OfSites>, holders::Error> {
         let tgid = of.running.tgid;
         let known = Known {
             blocks: &|| Box::new(self.ledger.heap_blocks(tgid)),
@@ -158,7 +161,26 @@ impl Released {
             is_over,
         };
         let wanted = of.wanted(&self.ledger);
-        holders::of_sites(tgid, &wanted, known, Reading::Running)
+        let grown = of.process().map_or(&[][..], |process| self.grown(process));
+        let types = census::searched(grown, of.arenas(&self.ledger));
+        holders::of_sites(tgid, &wanted, &types, known, Reading::Running)
+    }
+
+    /// The types that grow in a process.
+    fn grown(&self, process: ProcessId) -> &[Grown] {
+        let of_process = self.types.iter().find(|(of, ..)| *of == process);
+        of_process.map_or(&[], |(_, _, grown)| grown)
+    }
+
+    /// Takes in what was found out about the types that grow in a process.
+    fn examined(&mut self, process: Option<ProcessId>, types: &[Examined]) {
+        let of_process = self
+            .types
+            .iter_mut()
+            .filter(|(of, ..)| Some(*of) == process);
+        for (grown, found) in of_process.flat_map(|(_, _, grown)| grown).zip(types) {
+            (grown.of.examined, grown.of.unreached) = (found.objects, found.unreached);
+        }
     }
 
     /// Records that a search was not requested.
@@ -175,8 +197,8 @@ impl Released {
         }
     }
 
-    fn record(&mut self, found: Found) -> Result<(), Stopped> {
-        let mut holders = found.holders.into_iter();
+    fn record(&mut self, found: Found<OfSites>) -> Result<(), Stopped> {
+        let mut holders = found.holders.sites.into_iter();
         holders.try_for_each(|of| self.sink.send(Message::Holders(of)))
     }
 }

@@ -2,13 +2,18 @@
 
 use super::{
     accounts::Accounts,
+    census::{Censuses, Grown},
     collector::Collector,
     control::Control,
     output::Output,
     running::{Running, searchable},
-    sink::Sink,
+    sink::{Message, Sink},
 };
-use crate::{bpf, ledger::Ledger, recording};
+use crate::{
+    bpf,
+    ledger::{Ledger, ProcessId},
+    recording::{self, Census},
+};
 
 /// The remains of a collector that no longer traces anything.
 pub(super) struct Released {
@@ -19,12 +24,15 @@ pub(super) struct Released {
     pub(super) sink: Box<dyn Sink>,
     /// Results of searches for holders before the end, a line each.
     pub(super) early: Vec<String>,
+    /// The processes whose objects were counted, and the types that grow.
+    pub(super) types: Vec<(ProcessId, Census, Vec<Grown>)>,
 }
 
 impl Collector {
     /// Continues every process without probes and without a tracer.
     pub(super) fn release(mut self) -> Released {
         let early = self.end_early();
+        let types = self.censuses.take().map_or_else(Vec::new, Censuses::end);
         self.continue_all();
         // If the store has stopped, its result has the reason.
         let _ = self.hand_over_stacks();
@@ -58,6 +66,7 @@ impl Collector {
             ledger,
             sink,
             early,
+            types,
         }
     }
 }
@@ -69,10 +78,15 @@ impl Released {
     /// # Errors
     /// It could not be written.
     pub(super) fn finish(
-        self,
+        mut self,
         time_ns: u64,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), recording::Error> {
+        for (process, census, grown) in std::mem::take(&mut self.types) {
+            let types = grown.into_iter().map(|of| of.of).collect();
+            // If the store has stopped, its result has the reason.
+            let _ = self.sink.send(Message::Types(process, census, types));
+        }
         self.sink.finish(time_ns, is_over)
     }
 }

@@ -1,6 +1,7 @@
 //! Searches for holders while a recording goes on.
 
 use super::{
+    census::{self, Censuses},
     collector::Collector,
     early::{Early, FAILURES, LOOK, MOST_BLOCKS, Outcome, Search, Task, announce, run},
     growing::{self, Which},
@@ -23,6 +24,7 @@ impl Collector {
     /// `may_end_first`, before the recording, which began at `started_ns`.
     pub(super) fn search_early(&mut self, started_ns: u64, may_end_first: bool) {
         self.early = Some(Early::new(started_ns, may_end_first));
+        self.censuses = Some(Censuses::new(started_ns));
     }
 
     /// Collects the results of searches, and begins one if it is time. To be called often.
@@ -31,6 +33,9 @@ impl Collector {
     /// The store has failed.
     pub(super) fn look_ahead(&mut self, now_ns: u64) -> Result<(), Stopped> {
         self.hear_search()?;
+        if let Some(censuses) = &mut self.censuses {
+            censuses.look(now_ns, &self.processes);
+        }
         let is_late = |early: &Early| {
             let since = Duration::from_nanos(now_ns.saturating_sub(early.looked_ns));
             let search = early.search.as_ref();
@@ -130,9 +135,14 @@ impl Collector {
                 Some(heap) => {
                     left -= heap.blocks().count();
                     sites += of.sites();
+                    let grown = match (&self.censuses, of.process()) {
+                        (Some(censuses), Some(process)) => censuses.grown(process),
+                        _ => Vec::new(),
+                    };
                     tasks.push(Task {
                         tgid,
                         wanted: of.wanted(&self.accounts.ledger),
+                        types: census::searched(&grown, of.arenas(&self.accounts.ledger)),
                         heap,
                         of_devices: self.accounts.ledger.device_blocks(tgid),
                     });

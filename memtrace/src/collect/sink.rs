@@ -12,7 +12,9 @@ use crate::{
     ledger::ProcessId,
     probes::plan::Lacking,
     python::CodeObject,
-    recording::{self, Holders, Interval, Meta, ProcessRow, Unsearched, Untraced},
+    recording::{
+        self, Census, GrowingType, Holders, Interval, Meta, ProcessRow, Unsearched, Untraced,
+    },
 };
 
 /// Messages from the collector, in order: the names of a location come before it.
@@ -48,6 +50,8 @@ pub(super) enum Message {
     Holders(Holders),
     /// A process that grows and was not searched for them.
     Unsearched(ProcessId, Unsearched),
+    /// How often the objects of a process were counted, and the types that grew.
+    Types(ProcessId, Census, Vec<GrowingType>),
 }
 
 /// The receiver is gone; [`Sink::finish`] has the reason.

@@ -177,6 +177,7 @@ fn run(
             Message::Look(look) => writer.facts(&looking.look(&look, &redactor))?,
             Message::Holders(holders) => writer.holders(&holders)?,
             Message::Unsearched(process, why) => writer.unsearched(process, &why)?,
+            Message::Types(process, census, types) => writer.types(process, &census, &types)?,
             Message::Interval(mut interval) => {
                 let begin = cpu_time_ns();
                 interval.losses.retain(|(reason, _)| *reason != LOSS);

@@ -1,6 +1,6 @@
 //! The reasons why a process cannot be searched, as the user reads them.
 
-use crate::process::maps::MapsError;
+use crate::{process::maps::MapsError, units};
 
 /// Why a process cannot be searched.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,12 @@ pub(crate) enum Error {
     Stop(String),
     #[error("{0}")]
     Held(String),
+    #[error(
+        "the search needs {}, and {} of memory are left for memtrace: search where there is more",
+        units::size(*.need),
+        units::size(*.left)
+    )]
+    NoRoom { need: u64, left: u64 },
     #[error("nothing grows in process {0} while it is stopped: search it while it runs")]
     Still(u32),
     #[error("the process has too many references for retained sizes")]

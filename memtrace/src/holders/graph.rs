@@ -12,7 +12,8 @@ use super::{
     doubts::Doubts,
     memory::{Cached, Live, Memory},
     native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
-    numbers::Numbers,
+    numbers::{self, Numbers},
+    pools::Sizes,
     python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
@@ -86,6 +87,8 @@ pub(super) struct Graph<'a> {
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// Objects that came after the memory around them was read: they are read as they are now.
     young: FastMap<NodeId, ()>,
+    /// Objects without a root whose references are all known, by address: other words that point to them are none.
+    explained: FastMap<u64, u64>,
     /// Of earlier searches.
     doubts: &'a Doubts,
     /// If it is wanted.
@@ -97,6 +100,7 @@ impl<'a> Graph<'a> {
         python: Option<&'a Python>,
         native: &'a Native,
         pools: &'a [Range<u64>],
+        sizes: Sizes,
         doubts: &'a Doubts,
     ) -> Self {
         let blocks = &native.blocks;
@@ -108,7 +112,7 @@ impl<'a> Graph<'a> {
             pools,
             scanner: Some(Scanner::new(bounds(blocks, pools))),
             objects: Vec::new(),
-            numbers: Numbers::new(pools),
+            numbers: Numbers::new(pools, sizes),
             holders: vec![NOBODY; len],
             costs: vec![u32::MAX; len],
             roots: Vec::new(),
@@ -118,6 +122,7 @@ impl<'a> Graph<'a> {
             has_records: false,
             queue: BTreeMap::new(),
             young: FastMap::default(),
+            explained: FastMap::default(),
             doubts,
             met: None,
         }
@@ -396,7 +401,7 @@ impl<'a> Graph<'a> {
     fn add_object(&mut self, address: u64, is_leaf: bool) -> Option<NodeId> {
         let number = u32::try_from(self.holders.len())
             .ok()
-            .filter(|&number| number < ROOT)?;
+            .filter(|&number| number < numbers::MOST)?;
         self.numbers.insert(address, number);
         self.objects
             .push(if is_leaf { address | LEAF } else { address });

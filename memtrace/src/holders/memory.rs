@@ -139,8 +139,11 @@ impl Memory for Live {
 /// Bytes that are read at once.
 const LINE: u64 = 16 << 10;
 
-/// Number of lines that are kept: 128 MiB.
-const LINES: usize = 1 << 13;
+/// Number of lines that are kept: 32 MiB.
+const LINES: usize = 1 << 11;
+
+/// The most that a cache takes, bytes.
+pub(super) const MOST_CACHED: u64 = LINE * LINES as u64;
 
 /// Memory with a cache of recent reads, which may be out of date.
 pub(super) struct Cached<M> {

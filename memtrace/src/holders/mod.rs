@@ -4,6 +4,7 @@
 
 mod absent;
 mod calls;
+mod census;
 mod dominators;
 mod doubts;
 mod error;
@@ -22,6 +23,7 @@ mod reference;
 mod references;
 mod retained;
 mod retainers;
+mod room;
 mod scene;
 mod search;
 mod subject;
@@ -29,6 +31,7 @@ mod ways;
 mod witness;
 
 pub(crate) use calls::Calls;
+pub(crate) use census::{Counted, GrowingTypes, OfType, Uncounted, count};
 pub(crate) use error::Error;
-pub(crate) use search::{Known, Sought, Wanted, of_sites, of_sought};
+pub(crate) use search::{Examined, Known, OfSites, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

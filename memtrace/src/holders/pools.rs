@@ -6,7 +6,7 @@ use crate::process::maps::Mapping;
 use std::ops::Range;
 
 /// `struct pool_header` (Include/internal/pycore_obmalloc.h) and bytes of a block of the smallest size.
-const HEADER: u64 = 48;
+pub(super) const HEADER: u64 = 48;
 const ALIGNMENT: u64 = 16;
 /// Where the header has the size of its blocks: `szidx`.
 const CLASS: usize = 36;
@@ -25,8 +25,13 @@ fn size(minor: u32) -> u64 {
     if minor >= 10 { 16 << 10 } else { 4 << 10 }
 }
 
-/// All pools, by address; those that are next to each other are one range.
-pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range<u64>> {
+/// All pools, by address, as far as they are found before `is_over`; those that are next to each other are one range.
+pub(super) fn find(
+    minor: u32,
+    mappings: &[Mapping],
+    memory: &Live,
+    is_over: &dyn Fn() -> bool,
+) -> Vec<Range<u64>> {
     let size = size(minor);
     let mut pools: Vec<Range<u64>> = Vec::new();
     let writable = mappings.iter().filter(|mapping| {
@@ -38,7 +43,7 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range
         let mut rest = (first..mapping.end).step_by(size as usize);
         loop {
             let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
+            if batch.is_empty() || is_over() {
                 break;
             }
             for pool in candidates(&batch, size, memory) {
@@ -53,6 +58,42 @@ pub(super) fn find(minor: u32, mappings: &[Mapping], memory: &Live) -> Vec<Range
         }
     }
     pools
+}
+
+/// The sizes of pools and of their pieces, bytes.
+#[derive(Default)]
+pub(super) struct Sizes {
+    /// Of every pool.
+    pub(super) pool: u64,
+    /// By pool: of its pieces, at least 16.
+    pub(super) pieces: Vec<u16>,
+}
+
+impl Sizes {
+    /// Pieces of all pools.
+    pub(super) fn number_of_pieces(&self) -> u64 {
+        self.pieces
+            .iter()
+            .map(|&piece| self.pool / u64::from(piece))
+            .sum()
+    }
+
+    /// Those of pools as [`find`] gives them. One that cannot be read any more may have pieces of any size.
+    pub(super) fn of(minor: u32, pools: &[Range<u64>], memory: &Live) -> Self {
+        let pool = size(minor);
+        let places = pools
+            .iter()
+            .flat_map(|range| range.clone().step_by(pool as usize));
+        let places: Vec<u64> = places.map(|pool| pool + CLASS as u64).collect();
+        let mut classes = vec![None; places.len()];
+        memory.words(&places, &mut classes);
+        let piece = |class: Option<u64>| {
+            let class = class.map_or(0, |word| word as u32 as u64).min(SIZES - 1);
+            ((class + 1) * ALIGNMENT) as u16
+        };
+        let pieces = classes.into_iter().map(piece).collect();
+        Self { pool, pieces }
+    }
 }
 
 /// A piece of a pool: what the allocator gives for one object.
@@ -94,6 +135,74 @@ impl Piece {
     }
 }
 
+/// Bytes of pools that are read at once.
+const READ: u64 = 1 << 20;
+
+/// Visits each piece in these pools that is handed out, as it was when its pool was read; whether `is_over` has not ended
+/// that.
+pub(super) fn pieces(
+    minor: u32,
+    pools: &[Range<u64>],
+    memory: &Live,
+    is_over: &dyn Fn() -> bool,
+    visit: &mut dyn FnMut(u64, &[u8]),
+) -> bool {
+    let size = size(minor);
+    let mut buffer = vec![0; READ as usize];
+    for pools in pools {
+        for start in pools.clone().step_by(READ as usize) {
+            if is_over() {
+                return false;
+            }
+            let bytes = &mut buffer[..READ.min(pools.end - start) as usize];
+            if memory.read(start, bytes) {
+                let each = (start..).step_by(size as usize);
+                for (pool, bytes) in each.zip(bytes.chunks_exact(size as usize)) {
+                    handed_out(pool, bytes, visit);
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Visits the pieces of one pool that are neither in its list of free ones nor were never handed out.
+fn handed_out(pool: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, &[u8])) {
+    let half = |at: usize| {
+        bytes[at..]
+            .first_chunk()
+            .map_or(0, |it| u32::from_le_bytes(*it))
+    };
+    let word = |at: usize| {
+        bytes
+            .get(at..)?
+            .first_chunk()
+            .map(|it| u64::from_le_bytes(*it))
+    };
+    let (count, class) = (half(0), u64::from(half(CLASS)));
+    if count == 0 || class >= SIZES || !is_header(bytes, bytes.len() as u64) {
+        return;
+    }
+    let piece = ((class + 1) * ALIGNMENT) as usize;
+    let mut is_free = vec![false; bytes.len() / piece];
+    let mut next = word(FIRST_FREE as usize);
+    while let Some(free) = next.and_then(|it| it.checked_sub(pool + HEADER)) {
+        let place = free as usize / piece;
+        match is_free.get_mut(place) {
+            Some(known) if !*known => *known = true,
+            _ => break,
+        }
+        next = word((free + HEADER) as usize);
+    }
+    let used = HEADER as usize..half(OFFSETS) as usize;
+    let starts = used.step_by(piece).zip(&is_free);
+    for (start, _) in starts.filter(|(_, is_free)| !**is_free) {
+        if let Some(piece) = bytes.get(start..start + piece) {
+            visit(pool + start as u64, piece);
+        }
+    }
+}
+
 /// The addresses at which a pool may begin. One word rules out most others, and many are read at once.
 fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item = u64> {
     let places: Vec<u64> = addresses.iter().map(|at| at + OFFSETS as u64).collect();
@@ -110,9 +219,10 @@ fn candidates(addresses: &[u64], size: u64, memory: &Live) -> impl Iterator<Item
 /// Whether there is the header of a pool: its size class and the offsets that follow from it.
 fn is_pool(memory: &dyn Memory, pool: u64, size: u64) -> bool {
     let mut header = [0; HEADER as usize];
-    if !memory.read(pool, &mut header) {
-        return false;
-    }
+    memory.read(pool, &mut header) && is_header(&header, size)
+}
+
+fn is_header(header: &[u8], size: u64) -> bool {
     let half = |at: usize| {
         let half = header[at..].first_chunk().copied();
         u64::from(half.map_or(0, u32::from_le_bytes))

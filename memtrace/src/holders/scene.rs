@@ -1,6 +1,7 @@
 //! A search once everything that is reachable is known: the questions that can be put to it.
 
 use super::{
+    census::OfType,
     doubts::Doubts,
     error::Error,
     graph::{BEFORE_OBJECT, Graph, NodeId, RootWord, Unreached},
@@ -72,6 +73,8 @@ pub(super) struct Scene<'a> {
     pub(super) longest_stop: Duration,
     /// Whether no other search follows this one.
     pub(super) is_last: bool,
+    /// Whether each group matters as much as all of them together.
+    pub(super) each: bool,
     /// Blocks are reachable, but no path to any of them could be verified; or not to many, and another search follows.
     pub(super) lacks_paths: bool,
     /// What another search should know.
@@ -85,6 +88,22 @@ impl Scene<'_> {
         let objects = self.graph.objects();
         let of_type = objects.filter(|&object| python.is_of_type(self.cached, object, name));
         Ok(of_type.collect())
+    }
+
+    /// The objects of each type that are still there.
+    pub(super) fn of_types(&self, types: &[OfType]) -> Vec<Vec<u64>> {
+        let memory = self.cached.now();
+        let is_there = |name: &str, object: u64| {
+            let python = self.graph.python;
+            python.is_some_and(|python| python.is_of_type(memory, object, name))
+        };
+        let there = types.iter().map(|of| {
+            let objects = of.addresses.iter().copied();
+            objects
+                .filter(|&object| is_there(&of.name, object))
+                .collect()
+        });
+        there.collect()
     }
 
     /// A sample of the objects in these arenas, about evenly by bytes: what takes the most room is found most often.
@@ -183,8 +202,7 @@ impl Scene<'_> {
             })
             .collect();
         let mut found: Vec<(usize, Witness)> = Vec::new();
-        let all = targets.len();
-        let mut rest = targets;
+        let mut rest = targets.clone();
         for _ in 0..TRIES {
             let nodes: Vec<NodeId> = rest.iter().map(|(_, node)| *node).collect();
             let witnesses = Witnesses::new(self.graph, &nodes, memory.clone());
@@ -221,7 +239,15 @@ impl Scene<'_> {
             }
         }
         self.lacks_paths = found.is_empty() && !rest.is_empty();
-        let is_poor = rest.len() as f64 > MOST_UNPROVEN * all as f64;
+        let is_poor = |all: &[(usize, NodeId)]| {
+            let has_failed = |one: &&(usize, NodeId)| rest.contains(one);
+            let failed = all.iter().filter(has_failed).count();
+            failed as f64 > MOST_UNPROVEN * all.len() as f64
+        };
+        let is_poor = match self.each {
+            true => targets.chunk_by(|a, b| a.0 == b.0).any(is_poor),
+            false => is_poor(&targets),
+        };
         if is_poor && !self.is_last {
             self.lacks_paths = true;
             let unknown = groups.iter().map(|group| Looked {

@@ -1,14 +1,15 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
+    census::{GrowingTypes, OfType},
     doubts::Doubts,
     error::Error,
     graph::Graph,
     memory::{Cached, Live},
     native::{Block, Native},
-    pools,
+    pools::{self, Sizes},
     python::Python,
-    retainers,
+    retainers, room,
     scene::{Looked, Scene},
     subject::{Reading, Subject},
 };
@@ -44,6 +45,9 @@ const SEARCHES_FOR_PATHS: usize = 6;
 /// ...if they take no longer than this altogether.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Readings of all blocks for references that have changed.
+const ROUNDS: usize = 3;
+
 /// Facts about a process that are known before its memory is read.
 pub(crate) struct Known<'a> {
     /// All live blocks of malloc as the ledger has them, in no order.
@@ -65,6 +69,22 @@ pub(crate) struct Wanted {
     pub(crate) addresses: Vec<Extent>,
 }
 
+/// The findings on sites, and on types.
+#[derive(Debug, Default)]
+pub(crate) struct OfSites {
+    pub(crate) sites: Vec<Holders>,
+    /// By type, as they were given; empty if nothing is known.
+    pub(crate) types: Vec<Examined>,
+}
+
+/// The findings on the objects of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Examined {
+    pub(crate) objects: u32,
+    /// Those of them that no root reaches.
+    pub(crate) unreached: u32,
+}
+
 /// The subject of a search.
 #[derive(Clone, Debug)]
 pub(crate) enum Sought {
@@ -78,39 +98,48 @@ pub(crate) enum Sought {
     Lost,
 }
 
-/// Searches for the holders of the blocks of sites. Without a stop, only paths are found, and none from a stack or a
-/// register.
+/// Searches for the holders of the blocks of sites, and for what reaches the objects of `growing` types. Without a stop,
+/// only paths are found, and none from a stack or a register.
 ///
 /// # Errors
 /// The process is gone, or may not be inspected.
 pub(crate) fn of_sites(
     pid: u32,
     sites: &[Wanted],
+    growing: &GrowingTypes,
     known: Known<'_>,
     reading: Reading,
-) -> Result<Found, Error> {
+) -> Result<Found<OfSites>, Error> {
     let subject = Subject::new(pid, reading)?;
     let search = |scene: &mut Scene<'_>| {
-        let mut growing = None;
+        let mut containers = None;
+        let of_types = scene.of_types(&growing.types);
+        let filling = match growing.fill_arenas {
+            true => by_bytes(&growing.types, &of_types, SAMPLE),
+            false => Vec::new(),
+        };
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
+                Layer::Python if filling.len() >= LEAST_OBJECTS => filling.clone(),
                 // An arena has objects of all kinds. If too few in these are reached, take the container that grows most.
                 Layer::Python => match scene.objects_in(&wanted.addresses, SAMPLE) {
                     objects if objects.len() >= LEAST_OBJECTS => objects,
                     _ => {
-                        if growing.is_none() {
-                            growing = Some(scene.growing().unwrap_or_default());
+                        if containers.is_none() {
+                            containers = Some(scene.growing().unwrap_or_default());
                         }
-                        growing.iter().flatten().take(1).copied().collect()
+                        containers.iter().flatten().take(1).copied().collect()
                     }
                 },
                 Layer::Vm => scene.of_no_stack(&wanted.addresses),
                 _ => wanted.addresses.iter().map(|&(start, _)| start).collect(),
             });
         }
+        groups.extend(of_types);
         let groups: Vec<&[u64]> = groups.iter().map(|group| &group[..]).collect();
-        let samples = scene.look(&groups)?;
+        let mut samples = scene.look(&groups)?;
+        let types = samples.split_off(sites.len());
         let mut holders = Vec::new();
         let is_path = |way: &Way| matches!(way.held, WayKind::Path(_));
         let had_path = samples.iter().any(|of| of.ways.iter().any(is_path));
@@ -132,10 +161,15 @@ pub(crate) fn of_sites(
             });
         }
         scene.lacks_paths |= had_path && holders.iter().all(|of| of.ways.is_empty());
-        Ok(holders)
+        let types = types.into_iter().map(examined);
+        let types = types.filter(|_| !subject.lacks_registers());
+        Ok(OfSites {
+            sites: holders,
+            types: types.collect(),
+        })
     };
-    let is_doubtful = |found: &Vec<Holders>| {
-        let mut ways = found.iter().flat_map(|of| &of.ways);
+    let is_doubtful = |found: &OfSites| {
+        let mut ways = found.sites.iter().flat_map(|of| &of.ways);
         ways.any(|way| match &way.held {
             // Everything of Python's has a root with a name: that was missed.
             WayKind::Path(path) => {
@@ -149,15 +183,38 @@ pub(crate) fn of_sites(
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
         let mut addresses = addresses.map(|&(start, _)| start);
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
-        has_python || addresses.any(|at| graph.reached(at).is_none())
+        has_python || !growing.types.is_empty() || addresses.any(|at| graph.reached(at).is_none())
     };
     let mapped = sites.iter().filter(|it| it.site.layer == Layer::Vm);
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
     let asked = Asked {
         retained: false,
+        each: false,
         mapped: &mapped,
     };
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
+}
+
+/// The share of the objects of a type that no root reaches.
+fn examined(of_type: Looked) -> Examined {
+    let unreached = of_type
+        .ways
+        .iter()
+        .filter(|way| !matches!(way.held, WayKind::Path(_)));
+    Examined {
+        objects: of_type.sampled,
+        unreached: unreached.map(|way| way.blocks).sum(),
+    }
+}
+
+/// Of the objects of each type, as many of `most` as it has of the bytes that came.
+fn by_bytes(types: &[OfType], objects: &[Vec<u64>], most: usize) -> Vec<u64> {
+    let all: u64 = types.iter().map(|of| of.bytes).sum();
+    let share = |of: &OfType| most as u64 * of.bytes / all.max(1);
+    let taken = types.iter().zip(objects);
+    taken
+        .flat_map(|(of, objects)| objects.iter().take(share(of) as usize).copied())
+        .collect()
 }
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
@@ -239,6 +296,7 @@ pub(crate) fn of_sought(
     };
     let asked = Asked {
         retained,
+        each: true,
         mapped: &[],
     };
     with_graph(subject, known, asked, needs_unreached, search, is_doubtful)
@@ -249,6 +307,8 @@ pub(crate) fn of_sought(
 struct Asked<'a> {
     /// Also for the bytes that each node alone keeps.
     retained: bool,
+    /// Whether each group of addresses is a question of its own.
+    each: bool,
     /// Mappings that are sought.
     mapped: &'a [Extent],
 }
@@ -344,9 +404,14 @@ fn search_once<T>(
     };
     let find_pools = |mappings: &[Mapping]| {
         let minor = python.as_ref().map(Python::minor);
-        minor.map_or_else(Vec::new, |minor| pools::find(minor, mappings, cached.now()))
+        minor.map_or_else(Vec::new, |minor| {
+            pools::find(minor, mappings, cached.now(), known.is_over)
+        })
     };
     let pools = find_pools(&mappings);
+    let sizes = python
+        .as_ref()
+        .map(|python| Sizes::of(python.minor(), &pools, cached.now()));
     // Like the memory of devices, files and memory of other processes are not searched for references.
     let (own, others): (Vec<Extent>, Vec<Extent>) = (how.asked.mapped.iter())
         .copied()
@@ -359,10 +424,17 @@ fn search_once<T>(
     let stacks = stacks.into_iter().flatten().map(|(range, _)| range);
     let of_python: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &of_python)?;
+    room::check(&native.blocks, sizes.as_ref())?;
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());
-    let mut graph = Graph::new(python.as_ref(), &native, &pools, how.doubts);
+    let mut graph = Graph::new(
+        python.as_ref(),
+        &native,
+        &pools,
+        sizes.unwrap_or_default(),
+        how.doubts,
+    );
     graph.set_devices(of_devices().map(|(start, _)| start));
     if how.asked.retained {
         graph.keep_references();
@@ -378,6 +450,13 @@ fn search_once<T>(
         }
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
+        if subject.running().is_some() {
+            for _ in 0..ROUNDS {
+                if !graph.search_changed(&cached, known.is_over) {
+                    break;
+                }
+            }
+        }
     }
     graph.reach_recorded();
     if (known.is_over)() {
@@ -400,6 +479,7 @@ fn search_once<T>(
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
         is_last: how.is_last,
+        each: how.asked.each,
         lacks_paths: false,
         doubts: Doubts::default(),
     };
@@ -420,4 +500,27 @@ fn search_once<T>(
         notes,
     };
     Ok((found, scene.lacks_paths.then_some(scene.doubts)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_as_many_objects_as_their_part_of_the_bytes() {
+        let of = |bytes| OfType {
+            name: String::new(),
+            bytes,
+            addresses: Vec::new(),
+        };
+        let objects = [
+            (0..64).collect(),
+            (100..164).collect(),
+            (200..203).collect(),
+        ];
+        let taken = by_bytes(&[of(400), of(200), of(200)], &objects, 64);
+        let below = |end| taken.iter().filter(|it| **it < end).count();
+        assert_eq!([below(100), below(200), below(300)], [32, 48, 51]);
+        assert!(by_bytes(&[of(0)], &[Vec::new()], 64).is_empty());
+    }
 }

@@ -82,8 +82,8 @@ pub(super) struct WitnessStep {
 /// Words of a block, or references of an object, among which the head of a list is sought.
 const MOST_WORDS: usize = 64;
 
-/// Attempts to stop the process.
-const STOPS: u32 = 50;
+/// Attempts to stop the process: up to two seconds. On a busy machine most threads wait for a processor.
+const STOPS: u32 = 200;
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -253,6 +253,13 @@ pub(crate) fn place(source: &Source, tgid: u32) -> Option<PathBuf> {
     Some(group.mount.join(group.path))
 }
 
+/// How full the limits are that hold for process `tgid`.
+pub(super) fn levels(source: &Source, tgid: u32, swap_free: u64) -> Vec<Level> {
+    let group = Group::of(source, tgid, "memory");
+    let levels = group.map_or_else(Vec::new, |group| group.levels(source, swap_free));
+    levels.into_iter().map(|(_, level)| level).collect()
+}
+
 /// The lowest limit of memory of the control groups of process `tgid`, bytes; `None`: there is none.
 pub(crate) fn memory_limit(source: &Source, tgid: u32) -> Option<u64> {
     let group = Group::of(source, tgid, "memory")?;

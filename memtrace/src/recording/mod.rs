@@ -31,6 +31,7 @@ mod sites;
 mod snapshot;
 mod stacks;
 mod thin;
+mod types;
 mod unsearched;
 mod untraced;
 pub(crate) mod variables;
@@ -59,6 +60,7 @@ pub(crate) use snapshot::{
     At, BirthsAt, FailureSnapshot, LayerSnapshot, Moment, ProcessSnapshot, SiteSnapshot, Snapshot,
 };
 pub(crate) use stacks::{Stack, Stacks};
+pub(crate) use types::{Census, GrowingType, Objects};
 pub(crate) use unsearched::{Unknown, Unsearched};
 pub(crate) use untraced::Untraced;
 pub use write::Writer;

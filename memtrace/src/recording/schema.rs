@@ -8,7 +8,7 @@ use super::{CgroupSample, MemorySample, SystemSample};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 13;
+pub(super) const VERSION: i64 = 14;
 
 /// From this version on, recordings have no journal beside them, see [`super::file`].
 pub(super) const WITHOUT_JOURNAL: i64 = 11;
@@ -24,7 +24,7 @@ pub(super) const MIN_READER: i64 = 12;
 
 /// Makes every table.
 pub(super) fn statements() -> String {
-    [TABLES, &samples(), FACT, UNTRACED, HOLDERS].concat()
+    [TABLES, &samples(), FACT, UNTRACED, HOLDERS, TYPES].concat()
 }
 
 /// Times are CLOCK_MONOTONIC nanoseconds, sizes bytes. Strings, frames, locations and stacks are
@@ -311,5 +311,28 @@ CREATE TABLE holders_step (
     buffer INTEGER,
     length_limit INTEGER,
     PRIMARY KEY (site, way, step)
+) WITHOUT ROWID;
+";
+
+/// Counts of Python's objects by type, see [`super::types`].
+const TYPES: &str = "
+CREATE TABLE census (
+    process INTEGER PRIMARY KEY,
+    counted INTEGER NOT NULL,
+    too_large INTEGER NOT NULL,
+    unreadable INTEGER NOT NULL
+);
+CREATE TABLE growing_type (
+    process INTEGER NOT NULL,
+    name INTEGER NOT NULL,
+    first_ns INTEGER NOT NULL,
+    first_count INTEGER NOT NULL,
+    first_bytes INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    last_count INTEGER NOT NULL,
+    last_bytes INTEGER NOT NULL,
+    examined INTEGER NOT NULL,
+    unreached INTEGER NOT NULL,
+    PRIMARY KEY (process, name)
 ) WITHOUT ROWID;
 ";

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Error, advice, device_table::name as device_name, evidence, findings, holders, incomplete,
-    job::too_short, json_lines::print, stack, until_closed,
+    job::too_short, json_lines::print, stack, types, until_closed,
 };
 use crate::{
     analysis::{
@@ -82,6 +82,7 @@ pub(crate) fn diagnosis_json(
             "verdicts": verdicts,
             "accounts": accounts.flat_map(|of| account_json(of, &found.stacks)).collect::<Vec<_>>(),
             "lost_sites": lost.collect::<Vec<_>>(),
+            "types": types::json(found, filter),
             "suppressed": suppressed.collect::<Vec<_>>(),
             "too_short": found.too_short,
             "lost": found.lost,

@@ -60,7 +60,7 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
             format!("GPU {index}")
         }
         Amount::Name(name) | Amount::Word(name) => (*name).into(),
-        Amount::Text(text) => clean(text),
+        Amount::Text(text) | Amount::Type(text) => clean(text),
         Amount::NoRate(short) => short.to_string(),
     }
 }
@@ -153,6 +153,7 @@ fn data(amount: &Amount) -> Value {
         Amount::Device(index) => (json!(index), "device"),
         Amount::Name(name) | Amount::Word(name) => (json!(name), "name"),
         Amount::Text(text) => (json!(text), "line"),
+        Amount::Type(name) => (json!(name), "type"),
         Amount::NoRate(_) => (Value::Null, "bytes/s"),
     };
     json!({ "value": value, "unit": unit })

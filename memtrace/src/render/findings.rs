@@ -13,9 +13,10 @@ use super::{
         FILLED_BY, absent, folded, kept_by, line_label, name_of, sentence as keeper_sentence,
     },
     job::{few, program, too_short, untraced},
+    types,
 };
 use crate::{
-    analysis::verdict::{Advice, Class, Diagnosis, How, Keeper, Verdict},
+    analysis::verdict::{Advice, Class, Diagnosis, How, Keeper, REPORTED, Types, Verdict},
     escape::clean,
     frames::{Frame, names},
     units::{grouped, plural, size},
@@ -31,6 +32,9 @@ const COLUMNS: usize = 100;
 
 /// Column at which the text after the labels begins.
 const CONTENT: usize = 16;
+
+/// Label of the types of Python's objects that grow.
+const OBJECTS: &str = "objects";
 
 /// Labels of the holder, of evidence and of advice.
 const KEPT_BY: &str = "kept by";
@@ -174,6 +178,8 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.push(processes(finding, found));
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
             items.extend(also(line));
+            let types = types_of(finding, found).filter(|_| line.are_arenas);
+            items.extend(types.map(objects));
             items.extend(line.keeper.into_iter().flat_map(kept));
             items.extend(unknown(verdict.class, line));
             items.extend(others(line, &finding.lines[1..]));
@@ -194,6 +200,12 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             let evidence = verdict.evidence.iter().take(shown);
             items.extend(evidence.map(|of| Item::new(EVIDENCE, words(of))));
             items.extend(finding.named.map(look_at));
+            let are_much = |types: &&Types| {
+                let rate = finding.rate().filter(|_| verdict.class != Class::None);
+                rate.is_some_and(|rate| types.rate() >= REPORTED * rate)
+            };
+            let types = types_of(finding, found).filter(are_much);
+            items.extend(types.map(objects));
             if !finding.growing_below.is_empty() {
                 let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
                 let who = match &finding.processes[..] {
@@ -213,6 +225,16 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         items.push(Item::new("losses", "records were lost, see below"));
     }
     items
+}
+
+/// The types of Python's objects that grow in the process of a finding.
+fn types_of<'a>(finding: &Finding, found: &'a Diagnosis) -> Option<&'a Types> {
+    let types = found.types.get(&finding.verdict.process)?;
+    (!types.growing.is_empty()).then_some(types)
+}
+
+fn objects(types: &Types) -> Item {
+    Item::new(OBJECTS, types::line(types))
 }
 
 fn look_at(line: Named) -> Item {

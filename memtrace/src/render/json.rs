@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Map, Value, json};
 
 use self::stacks::{Place, StackTable};
-use super::{Error, device_table, diagnosis, holders, json_lines::print, moment_name};
+use super::{Error, device_table, diagnosis, holders, json_lines::print, moment_name, types};
 use crate::{
     analysis::verdict::Diagnosis,
     ledger::{LIFETIME_BUCKETS, ProcessId, Totals},
@@ -52,6 +52,7 @@ pub(crate) fn json(
     report.add("verdicts", of_each);
     report.add("job", diagnosis::job_json(verdicts, filter));
     report.add("untraced", diagnosis::untraced_json(verdicts));
+    report.add("types", types::json(verdicts, filter));
     print(out, &report)
 }
 

@@ -27,6 +27,7 @@ mod stack;
 #[cfg(test)]
 mod sums;
 mod text;
+mod types;
 
 use std::io;
 

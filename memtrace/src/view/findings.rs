@@ -57,6 +57,8 @@ pub(crate) struct Line<'a> {
     pub(crate) absent: Option<&'a Absent>,
     /// The container that keeps the blocks, if that is certain.
     pool: Option<Pool>,
+    /// Whether these are arenas of Python.
+    pub(crate) are_arenas: bool,
     /// Bytes per second.
     pub(crate) bytes: f64,
     /// Blocks per second, of the largest site of each process.
@@ -297,6 +299,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
                 .holders
                 .get(&key)
                 .and_then(|of| Pool::of(of, &found.stacks)),
+            are_arenas: key.layer == Layer::Python,
             bytes: verdict.rate.unwrap_or(0.0),
             // A block of the layer `python` is an arena, which no line requested as such.
             blocks: match key.layer {

@@ -1,4 +1,4 @@
-"""Two threads that replace thousands of containers a second, while a list of sessions grows."""
+"""Two threads that replace thousands of containers a second, while a list of sessions grows. Prints what to search for."""
 
 import random
 import threading
@@ -33,5 +33,5 @@ if __name__ == "__main__":
         threading.Thread(target=work, daemon=True).start()
     while None in churn:
         time.sleep(0.01)
-    print("ready", flush=True)
+    print("ready --type=Leak", flush=True)
     input()

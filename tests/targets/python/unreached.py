@@ -1,5 +1,5 @@
 """Objects that no root reaches: with a reference that native code did not give back, in cycles, and in cycles that the
-collector cannot see. Prints `made NAME=ADDRESS …`, while two threads go on mutating."""
+collector cannot see. Prints `made NAME=ADDRESS …`. Two threads mutate all the time."""
 
 import collections
 import ctypes
@@ -120,14 +120,14 @@ def mutate():
         kept.append((node, lambda: node))
 
 
+sys.setswitchinterval(0.0005)
+for _ in range(2):
+    threading.Thread(target=mutate, daemon=True).start()
 # In threads of their own, whose stacks end with them: what is left there would point to the objects. Several times,
 # because free memory of the interpreter may point to some.
 for make in (surplus, cycles, hidden) * 8:
     maker = threading.Thread(target=make)
     maker.start()
     maker.join()
-sys.setswitchinterval(0.0005)
-for _ in range(2):
-    threading.Thread(target=mutate, daemon=True).start()
 print("made", *made, flush=True)
 sys.stdin.read()

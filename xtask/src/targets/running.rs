@@ -12,6 +12,8 @@ pub(crate) struct Running {
     child: Child,
     /// Kept open: the program may print more.
     stdout: BufReader<ChildStdout>,
+    /// The line that says that it is warm.
+    line: String,
 }
 
 impl Running {
@@ -28,13 +30,18 @@ impl Running {
         let mut running = Running {
             child,
             stdout: BufReader::new(stdout),
+            line: String::new(),
         };
-        let mut line = String::new();
-        running.stdout.read_line(&mut line)?;
-        if line.is_empty() {
+        running.stdout.read_line(&mut running.line)?;
+        if running.line.is_empty() {
             bail!("{name} ended before it was warm");
         }
         Ok(running)
+    }
+
+    /// What it printed once it was warm.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
     }
 
     pub(crate) fn id(&self) -> u32 {

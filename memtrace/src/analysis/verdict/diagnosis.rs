@@ -6,6 +6,7 @@ use super::{
     evidence::Evidence,
     keepers::{Absent, Keeper, LostSite},
     named::Named,
+    types::Types,
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
@@ -63,6 +64,8 @@ pub(crate) struct Diagnosis {
     pub(crate) holders: FastMap<SiteKey, Holders>,
     /// Processes that grew and were not searched.
     pub(crate) unsearched: FastMap<ProcessId, Unsearched>,
+    /// Processes whose Python objects were counted.
+    pub(crate) types: FastMap<ProcessId, Types>,
     /// The stacks of the sites, and others.
     pub stacks: Stacks,
     /// Every process of the recording.

@@ -57,6 +57,8 @@ pub(crate) enum Amount {
     Name(&'static str),
     /// A line of the program.
     Text(String),
+    /// A type of Python.
+    Type(String),
     /// For the sentence only: scripts get it in other ways.
     Word(&'static str),
     /// Stands in for a missing rate.

@@ -15,6 +15,7 @@ mod growth;
 mod keepers;
 mod line;
 mod named;
+mod objects;
 mod offset;
 mod order;
 mod out_of_memory;
@@ -26,6 +27,7 @@ mod site;
 mod subjects;
 mod survival;
 mod thresholds;
+mod types;
 
 #[cfg(test)]
 mod tests;
@@ -53,6 +55,7 @@ pub(crate) use named::Named;
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 pub(crate) use thresholds::REPORTED;
+pub(crate) use types::Types;
 
 /// Judges every process of a recording, and its sites.
 pub(crate) fn diagnose(
@@ -72,6 +75,11 @@ pub(crate) fn diagnose(
             .holders()?
             .into_iter()
             .map(|of| (of.site, of))
+            .collect(),
+        types: recording
+            .types()?
+            .into_iter()
+            .map(|(process, census, growing)| (process, Types { census, growing }))
             .collect(),
         ..Diagnosis::default()
     };
@@ -129,6 +137,9 @@ fn judge(
         stacks,
     };
     keepers.assign(&mut sites);
+    if let Some(types) = diagnosis.types.get(&series.row.id) {
+        objects::assign(&mut sites, types);
+    }
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
         leak.is_some_and(|site| site.keeper.is_some())

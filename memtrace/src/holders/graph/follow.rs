@@ -9,7 +9,7 @@ use crate::holders::{
 };
 
 /// PyTorch's owner of the data of tensors: numbers, which are not searched for references.
-const WITH_DATA: &str = "c10::StorageImpl";
+const WITH_DATA: &str = "N3c1011StorageImplE";
 
 /// Bytes of the largest object in a pool (`SMALL_REQUEST_THRESHOLD`, Objects/obmalloc.c), and of one that no
 /// allocator gave: a static one, or one from before the recording of another allocator than glibc's.
@@ -43,6 +43,9 @@ impl Graph<'_> {
         }
         let is_young = self.young.contains_key(&node);
         let mut visit = |reference: &Reference<'_>| {
+            if reference.cost == cost::UNTYPED && self.explained.contains_key(&reference.target) {
+                return;
+            }
             let Some(target) = self.target(reference, memory) else {
                 if reference.label == Label::Buffer {
                     self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
@@ -71,7 +74,9 @@ impl Graph<'_> {
         let is_block = self.object(target).is_none() && self.address(target) == reference.target;
         let wraps = |start| {
             let types = &self.native.types;
-            types.type_of(memory, &self.native.modules, start).is_some()
+            types
+                .class_of(memory, &self.native.modules, start)
+                .is_some()
         };
         match is_untyped && is_block && wraps(reference.target) {
             true => cost::KNOWN_BLOCK,
@@ -152,14 +157,23 @@ impl Graph<'_> {
             return;
         }
         let block = self.blocks.block(node as usize);
+        if self
+            .python
+            .is_some_and(|python| python.had_object(memory, block.start))
+        {
+            return;
+        }
         let range = block.start..block.start + block.size;
-        let of_type = self
+        let class = self
             .native
             .types
-            .type_of(memory, &self.native.modules, block.start);
-        let has_data = of_type.as_deref() == Some(WITH_DATA);
-        let price = cost_in(of_type.is_some());
+            .class_of(memory, &self.native.modules, block.start);
+        let has_data = class.as_deref() == Some(WITH_DATA);
+        let price = cost_in(class.is_some());
         self.scan(range, memory, &mut |graph, _, value| {
+            if graph.explained.contains_key(&value) {
+                return;
+            }
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
                 return;
             };

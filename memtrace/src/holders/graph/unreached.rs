@@ -2,7 +2,7 @@
 //! (`subtract_refs`, Python/gc.c): an object with no more references than unreached objects have to it is garbage.
 //! Where it has more, all memory is searched for the words that the rest could be.
 
-use super::{BEFORE_OBJECT, Graph, NodeId, RootWord, word};
+use super::{BEFORE_OBJECT, Graph, Holder, NodeId, RootWord, word};
 use crate::{
     hash::FastMap,
     holders::{
@@ -10,7 +10,7 @@ use crate::{
         native::{self, Block, Scanner},
         pools::Piece,
         python::Python,
-        reference::{Reference, cost},
+        reference::{Label, Reference, cost},
     },
 };
 use std::{collections::BTreeMap, ops::Range};
@@ -21,6 +21,12 @@ const MOST_BYTES: u64 = 8 << 30;
 /// Most references that are counted, and most words that are kept: a program may have any number. Some 400 MiB.
 const MOST_REFERENCES: usize = 1 << 24;
 const MOST_WORDS: usize = 1 << 20;
+
+/// How often references are counted at most: each time with objects that were missed before.
+const ROUNDS: usize = 3;
+
+/// PyTorch's C++ side of a tensor: `c10::TensorImpl`.
+const TENSOR: &str = "N3c1010TensorImplE";
 
 /// Why CPython's collector does not free an object that no root reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +54,8 @@ struct Counts {
 enum Place {
     /// In memory without a use.
     Free,
-    /// In an object of a type that the collector sees into, in a place that its type does not describe.
-    Seen,
+    /// In an object of a type that the collector sees into, which is not among those counted.
+    Seen(u64),
     /// In an object or a block that it cannot see into.
     Hidden(u64),
     /// Elsewhere: a root may lead there.
@@ -59,7 +65,7 @@ enum Place {
 /// The words that point to one object.
 #[derive(Default)]
 struct Words {
-    seen: u64,
+    seen: Vec<u64>,
     hidden: Vec<u64>,
     elsewhere: u64,
 }
@@ -76,7 +82,7 @@ enum Why {
 impl Words {
     /// What the `rest` of an object's references are.
     fn why(&self, rest: u64) -> Why {
-        let others = self.seen + self.elsewhere;
+        let others = self.seen.len() as u64 + self.elsewhere;
         match self.hidden.first() {
             _ if rest > others + self.hidden.len() as u64 => Why::Surplus,
             Some(hider) if rest > others => Why::Hidden(*hider),
@@ -97,29 +103,37 @@ impl Graph<'_> {
     ) {
         let Some(python) = self.python else { return };
         // What the search read before may be older than the objects.
-        let now = Cached::new(memory.now().clone());
+        memory.forget();
         let (mut tracked, mut frozen) = (Vec::new(), Vec::new());
-        python.tracked(&now, &mut |object, is_frozen| {
-            if self.numbers.get(object).is_none() && python.is_object(&now, object) {
+        python.tracked(memory, &mut |object, is_frozen| {
+            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
                 match is_frozen {
                     true => frozen.push(object),
                     false => tracked.push(object),
                 }
             }
         });
-        let Some(counts) = self.count(python, &tracked, &now) else {
-            self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
-            return;
-        };
-        let mut rests: FastMap<u64, u64> = FastMap::default();
-        for (&object, &count) in &counts.counts {
-            let rest = python.reference_count(&now, object).unwrap_or(0);
-            // Static objects are never freed.
-            if rest > count && self.may_have_object(object) {
-                rests.insert(object, rest - count);
+        let mut rounds = 0;
+        let (mut counts, rests, words) = loop {
+            let Some(counts) = self.count(python, &tracked, memory) else {
+                self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
+                return;
+            };
+            let rests = self.rests(python, &counts, memory);
+            let words = self.words_to(&rests, &counts.slots, younger, pools, memory, is_over);
+            // The collector's lists may end early while they change.
+            let seen = words.iter().flat_map(FastMap::values);
+            let seen = seen.flat_map(|words| words.seen.iter().copied());
+            let missed = seen.filter(|object| !counts.counts.contains_key(object));
+            let missed: Vec<u64> = missed.collect();
+            rounds += 1;
+            if missed.is_empty() || rounds == ROUNDS {
+                break (counts.counts, rests, words);
             }
-        }
-        let words = self.words_to(&rests, &counts.slots, younger, pools, &now, is_over);
+            tracked.extend(missed);
+        };
+        counts.retain(|object, _| !rests.contains_key(object));
+        self.explained = counts;
         let none = Words::default();
         let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
         let mut hiders = Vec::new();
@@ -146,6 +160,19 @@ impl Graph<'_> {
         self.reach_unreached(Unreached::Hidden, hiders, memory, is_over);
         self.reach_unreached(Unreached::Cycle, tracked, memory, is_over);
         self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
+    }
+
+    /// How many references of each object are not among those counted, if there are any.
+    fn rests(&self, python: &Python, counts: &Counts, memory: &dyn Memory) -> FastMap<u64, u64> {
+        let mut rests: FastMap<u64, u64> = FastMap::default();
+        for (&object, &count) in &counts.counts {
+            let rest = python.reference_count(memory, object).unwrap_or(0);
+            // Static objects are never freed.
+            if rest > count && self.may_have_object(object) {
+                rests.insert(object, rest - count);
+            }
+        }
+        rests
     }
 
     /// Reaches what `objects` keep, as long as nothing more certain does.
@@ -253,11 +280,12 @@ impl Graph<'_> {
         }
         hits.sort_unstable();
         hits.dedup();
+        let left = &mut { MOST_REFERENCES };
         for (at, value) in hits {
             let words = found.entry(value).or_default();
-            match self.place(at, memory) {
+            match self.place(at, value, left, memory) {
                 Place::Free => {}
-                Place::Seen => words.seen += 1,
+                Place::Seen(object) => words.seen.push(object),
                 Place::Hidden(hider) => words.hidden.push(hider),
                 Place::Elsewhere => words.elsewhere += 1,
             }
@@ -270,8 +298,9 @@ impl Graph<'_> {
         Some(found)
     }
 
-    /// What the word at an address is part of.
-    fn place(&self, at: u64, memory: &Cached<Live>) -> Place {
+    /// What the word at an address is part of, which has the address of an object. `left`: references that may be read
+    /// for it.
+    fn place(&self, at: u64, target: u64, left: &mut usize, memory: &Cached<Live>) -> Place {
         let Some(python) = self.python else {
             return Place::Elsewhere;
         };
@@ -299,25 +328,71 @@ impl Graph<'_> {
             return match () {
                 () if !is_reference => Place::Free,
                 () if self.numbers.get(object).is_some() => Place::Elsewhere,
-                () if python.is_collected(memory, object) => Place::Seen,
+                () if python.is_collected(memory, object) => Place::Seen(object),
                 () => Place::Hidden(object),
             };
         }
+        let is_table = || self.numbers.is_in_pool(at) && python.had_table(memory, start);
+        if python.had_object(memory, start) || is_table() {
+            return Place::Free;
+        }
         match self.blocks.containing(at) {
-            Some(block) if !native::is_allocated(memory.now(), self.blocks.block(block)) => {
+            Some(block)
+                if self.states.contains(&(block as NodeId))
+                    || !native::is_allocated(memory.now(), self.blocks.block(block)) =>
+            {
                 Place::Free
             }
             Some(_) if self.is_tensor(start, memory.now()) => of_tensor(at, start, memory.now()),
-            Some(block) if self.holder(block as NodeId).is_none() => Place::Hidden(start),
+            Some(block)
+                if self.holder(block as NodeId).is_none() && !self.wraps(target, block, memory) =>
+            {
+                Place::Hidden(start)
+            }
+            Some(block) if self.is_spare(at, block, left, memory) => Place::Free,
             _ => Place::Elsewhere,
         }
+    }
+
+    /// Whether a block is the memory of a container, and the word at an address in it is none of its references: room
+    /// for more, or the rest of earlier ones.
+    fn is_spare(&self, at: u64, block: usize, left: &mut usize, memory: &Cached<Live>) -> bool {
+        let Some(Holder::Node(owner)) = self.holder(block as NodeId) else {
+            return false;
+        };
+        let (Some(python), Some(object)) = (self.python, self.object(owner)) else {
+            return false;
+        };
+        if *left == 0 {
+            return false;
+        }
+        let (mut is_owned, mut is_reference) = (false, false);
+        python.references(memory.now(), object, &mut |reference| {
+            *left = left.saturating_sub(1);
+            let slot = reference.checks.last();
+            is_reference |= slot.is_some_and(|slot| slot.address == at);
+            is_owned |= reference.label == Label::Buffer
+                && self.blocks.containing(reference.target) == Some(block);
+        });
+        is_owned && !is_reference
+    }
+
+    /// Whether an object refers to a block itself. What such a block knows of its object is mostly borrowed.
+    fn wraps(&self, object: u64, block: usize, memory: &Cached<Live>) -> bool {
+        let mut wraps = false;
+        if let Some(python) = self.python {
+            python.references(memory, object, &mut |reference| {
+                wraps |= self.blocks.containing(reference.target) == Some(block);
+            });
+        }
+        wraps
     }
 
     /// Whether a block is PyTorch's C++ side of a tensor.
     fn is_tensor(&self, block: u64, memory: &Live) -> bool {
         let native = self.native;
-        let of_type = native.types.type_of(memory, &native.modules, block);
-        of_type.is_some_and(|name| &*name == "c10::TensorImpl")
+        let class = native.types.class_of(memory, &native.modules, block);
+        class.as_deref() == Some(TENSOR)
     }
 }
 
@@ -343,7 +418,7 @@ mod tests {
         let why = |seen, hidden: &[u64], elsewhere, rest| {
             let hidden = hidden.to_vec();
             let words = Words {
-                seen,
+                seen: vec![0x10; seen],
                 hidden,
                 elsewhere,
             };

@@ -1,10 +1,10 @@
 //! Blocks that a running process has allocated since its blocks were listed, such as those that it put at the head of a
 //! list: they lead to older ones.
 
-use super::{Graph, NodeId, RootWord, bounds, word};
+use super::{ASKING, Graph, NOBODY, NodeId, RootWord, bounds, word};
 use crate::holders::{
     memory::{Cached, Live},
-    native::{Block, Scanner},
+    native::{self, Block, Scanner},
     reference::cost,
 };
 use crate::process::maps::Mapping;
@@ -76,6 +76,41 @@ impl Graph<'_> {
             });
         }
         self.settle(memory, is_over);
+    }
+
+    /// Reaches the rest, to which blocks lead that have changed since they were read: in an unknown way, too. Whether there
+    /// were some.
+    pub(in crate::holders) fn search_changed(
+        &mut self,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) -> bool {
+        // Blocks are small and next to each other: not a system call each.
+        let now = Cached::new(memory.now().clone());
+        let roots = self.roots.len();
+        let mut bytes = 0;
+        for number in 0..self.blocks.len() {
+            let block = self.blocks.block(number);
+            if self.holders[number] == NOBODY {
+                continue;
+            }
+            bytes += block.size;
+            if bytes > MOST_BYTES || number.is_multiple_of(ASKING) && is_over() {
+                break;
+            }
+            let range = block.start..block.start + block.size;
+            self.scan(range, &now, &mut |graph, _, value| {
+                let target = graph.blocks.containing(value);
+                if target.is_some_and(|target| graph.holders[target] == NOBODY)
+                    && native::is_allocated(&now, block)
+                {
+                    let reference = word(&[], 0, value, cost::UNREACHED + BEHIND);
+                    graph.reach_from(RootWord::Younger, &reference, memory);
+                }
+            });
+        }
+        self.settle(memory, is_over);
+        self.roots.len() > roots
     }
 
     fn sources(&self, mappings: &[Mapping], memory: &Cached<Live>) -> Vec<Source> {

@@ -23,45 +23,39 @@ pub(in crate::holders) struct Block {
     pub(in crate::holders) size: u64,
 }
 
-/// A block in 12 bytes.
-#[derive(Clone, Copy)]
-struct Entry {
-    /// Lower and upper half, so that the entry needs no padding.
-    start: [u32; 2],
-    /// Origin and size.
-    state: u32,
-}
+/// A block while they are collected: the lower and the upper half of its start, and its state.
+type Entry = [u32; 3];
 
+/// A state is an origin and a size.
 const ORIGIN_SHIFT: u32 = 30;
 const SIZE: u32 = (1 << ORIGIN_SHIFT) - 1;
 /// Instead of a size: it is in [`Blocks::large`].
 const LARGE: u32 = SIZE;
 
-impl Entry {
-    fn start(self) -> u64 {
-        u64::from(self.start[1]) << 32 | u64::from(self.start[0])
-    }
+fn start_of(entry: &Entry) -> u64 {
+    u64::from(entry[1]) << 32 | u64::from(entry[0])
+}
 
-    fn origin(self) -> Origin {
-        match self.state >> ORIGIN_SHIFT {
-            0 => Origin::Recorded,
-            1 => Origin::Older,
-            _ => Origin::Unclear,
-        }
+fn origin_of(state: u32) -> Origin {
+    match state >> ORIGIN_SHIFT {
+        0 => Origin::Recorded,
+        1 => Origin::Older,
+        _ => Origin::Unclear,
     }
+}
 
-    fn size(self, large: &FastMap<u64, u64>) -> u64 {
-        match self.state & SIZE {
-            LARGE => large.get(&self.start()).copied().unwrap_or(LARGE.into()),
-            size => size.into(),
-        }
+fn size_of_block(start: u64, state: u32, large: &FastMap<u64, u64>) -> u64 {
+    match state & SIZE {
+        LARGE => large.get(&start).copied().unwrap_or(LARGE.into()),
+        size => size.into(),
     }
 }
 
 /// Collects blocks in any order.
 #[derive(Default)]
 pub(in crate::holders) struct Builder {
-    entries: Vec<Entry>,
+    /// The words of [`Entry`]s, so that what they become takes their place.
+    words: Vec<u32>,
     large: FastMap<u64, u64>,
     freed: Vec<u64>,
 }
@@ -69,7 +63,6 @@ pub(in crate::holders) struct Builder {
 impl Builder {
     /// Adds a block. If two are in the same place, the recorded one counts.
     pub(in crate::holders) fn add(&mut self, block: Block, origin: Origin) {
-        let start = [block.start as u32, (block.start >> 32) as u32];
         let size = match u32::try_from(block.size) {
             Ok(size) if size < LARGE => size,
             _ => {
@@ -80,10 +73,9 @@ impl Builder {
                 LARGE
             }
         };
-        self.entries.push(Entry {
-            start,
-            state: (origin as u32) << ORIGIN_SHIFT | size,
-        });
+        let state = (origin as u32) << ORIGIN_SHIFT | size;
+        let [lower, upper] = [block.start as u32, (block.start >> 32) as u32];
+        self.words.extend([lower, upper, state]);
     }
 
     /// A block at this address is free, unless it is recorded.
@@ -93,16 +85,15 @@ impl Builder {
 
     pub(in crate::holders) fn finish(self) -> Blocks {
         let Self {
-            mut entries,
+            mut words,
             large,
             mut freed,
         } = self;
-        entries.sort_unstable_by_key(|entry| (entry.start(), entry.state >> ORIGIN_SHIFT));
+        let (entries, _) = words.as_chunks_mut();
+        entries.sort_unstable_by_key(|entry| (start_of(entry), entry[2] >> ORIGIN_SHIFT));
         freed.sort_unstable();
-        let kept = without_overlaps(&mut entries, &large, &freed);
-        entries.truncate(kept);
-        entries.shrink_to_fit();
-        Blocks::new(entries, large)
+        let kept = without_overlaps(entries, &large, &freed);
+        Blocks::new(words, kept, large)
     }
 }
 
@@ -112,18 +103,20 @@ fn without_overlaps(entries: &mut [Entry], large: &FastMap<u64, u64>, freed: &[u
     let mut kept: usize = 0;
     for index in 0..entries.len() {
         let entry = entries[index];
-        let is_recorded = entry.origin() == Origin::Recorded;
+        let start = start_of(&entry);
+        let is_recorded = origin_of(entry[2]) == Origin::Recorded;
         // This includes recorded blocks, because the recording is older.
-        if freed.binary_search(&entry.start()).is_ok() {
+        if freed.binary_search(&start).is_ok() {
             continue;
         }
         if let Some(before) = kept.checked_sub(1) {
             let last = entries[before];
-            let overlaps = entry.start() - last.start() < last.size(large).max(1);
-            if overlaps && (!is_recorded || last.start() == entry.start()) {
+            let last_start = start_of(&last);
+            let overlaps = start - last_start < size_of_block(last_start, last[2], large).max(1);
+            if overlaps && (!is_recorded || last_start == start) {
                 continue;
             }
-            if overlaps && last.origin() != Origin::Recorded {
+            if overlaps && origin_of(last[2]) != Origin::Recorded {
                 kept = before;
             }
         }
@@ -152,51 +145,68 @@ fn prefer_huge_pages<T>(values: &[T]) {
     }
 }
 
-/// Entries under a key of the index.
+/// Blocks under a key of the index.
 const FAN_OUT: usize = 16;
+
+/// Instead of a distance: the start is in [`Blocks::far`].
+const FAR: u32 = u32::MAX;
 
 /// See the module.
 pub(in crate::holders) struct Blocks {
-    /// By address.
-    entries: Vec<Entry>,
-    /// Sizes that an entry has no room for, by start.
+    /// By address, two words a block: its distance from the first one under its key, and its state.
+    words: Vec<u32>,
+    /// The starts of those that are too far away for that, by index.
+    far: FastMap<usize, u64>,
+    /// Sizes that a state has no room for, by start.
     large: FastMap<u64, u64>,
-    /// The start of every 16th entry, of every 16th of these, and so on: a search touches two or three
+    /// The start of every 16th block, of every 16th of these, and so on: a search touches two or three
     /// cache lines that are not in the cache already.
     levels: Vec<Vec<u64>>,
     bounds: Range<u64>,
 }
 
 impl Blocks {
-    fn new(entries: Vec<Entry>, large: FastMap<u64, u64>) -> Self {
+    /// `words` begins with as many entries, by address.
+    fn new(mut words: Vec<u32>, len: usize, large: FastMap<u64, u64>) -> Self {
+        let mut far = FastMap::default();
+        let mut level: Vec<u64> = Vec::with_capacity(len.div_ceil(FAN_OUT));
+        let mut end = 0;
+        for index in 0..len {
+            let [lower, upper, state] = [0, 1, 2].map(|word| words[3 * index + word]);
+            let start = start_of(&[lower, upper, state]);
+            if index % FAN_OUT == 0 {
+                level.push(start);
+            }
+            let first = level.last().copied().unwrap_or(start);
+            let distance = u32::try_from(start - first).unwrap_or(FAR);
+            if distance == FAR {
+                far.insert(index, start);
+            }
+            (words[2 * index], words[2 * index + 1]) = (distance, state);
+            end = end.max(start.saturating_add(size_of_block(start, state, &large).max(1)));
+        }
+        words.truncate(2 * len);
+        words.shrink_to_fit();
+        let lowest = level.first().copied().unwrap_or(0);
         let mut levels: Vec<Vec<u64>> = Vec::new();
-        let mut level: Vec<u64> = entries
-            .iter()
-            .step_by(FAN_OUT)
-            .map(|entry| entry.start())
-            .collect();
         while level.len() > FAN_OUT {
             let next = level.iter().step_by(FAN_OUT).copied().collect();
             levels.push(std::mem::replace(&mut level, next));
         }
         levels.push(level);
-        prefer_huge_pages(&entries);
+        prefer_huge_pages(&words);
         levels.iter().for_each(|level| prefer_huge_pages(level));
-        let lowest = entries.first().map_or(0, |entry| entry.start());
-        let highest = entries
-            .iter()
-            .map(|entry| entry.start().saturating_add(entry.size(&large).max(1)))
-            .max();
         Self {
-            entries,
+            words,
+            far,
             large,
             levels,
-            bounds: lowest..highest.unwrap_or(lowest),
+            bounds: lowest..end.max(lowest),
         }
     }
 
     pub(in crate::holders) fn len(&self) -> usize {
-        self.entries.len()
+        self.words.len() / 2
     }
 
     /// From the lowest block to the end of the highest.
@@ -206,16 +216,23 @@ impl Blocks {
 
     /// The block at an index below [`Blocks::len`].
     pub(in crate::holders) fn block(&self, index: usize) -> Block {
-        let entry = self.entries[index];
+        let start = self.start(index);
         Block {
-            start: entry.start(),
-            size: entry.size(&self.large),
+            start,
+            size: size_of_block(start, self.words[2 * index + 1], &self.large),
+        }
+    }
+
+    fn start(&self, index: usize) -> u64 {
+        match self.words[2 * index] {
+            FAR => self.far.get(&index).copied().unwrap_or(u64::MAX),
+            distance => self.levels[0][index / FAN_OUT] + u64::from(distance),
         }
     }
 
     #[cfg(test)]
     pub(super) fn origin(&self, index: usize) -> Origin {
-        self.entries[index].origin()
+        origin_of(self.words[2 * index + 1])
     }
 
     /// All blocks, by address.
@@ -227,8 +244,8 @@ impl Blocks {
     /// Index of the block that an address lies in. The end of a block is not in it.
     pub(in crate::holders) fn containing(&self, address: u64) -> Option<usize> {
         let index = self.last_from(address)?;
-        let entry = self.entries[index];
-        (address - entry.start() < entry.size(&self.large).max(1)).then_some(index)
+        let block = self.block(index);
+        (address - block.start < block.size.max(1)).then_some(index)
     }
 
     /// Index of the first block that begins at `address` or above it.
@@ -251,9 +268,17 @@ impl Blocks {
             let below = below.filter(|&&start| start <= address).count();
             from = (from + below.checked_sub(1)?) * FAN_OUT;
         }
-        let end = (from + FAN_OUT).min(self.entries.len());
-        let below = self.entries.get(from..end)?.iter();
-        let below = below.filter(|entry| entry.start() <= address).count();
+        let end = (from + FAN_OUT).min(self.len());
+        let first = *self.levels[0].get(from / FAN_OUT)?;
+        let below = match u32::try_from(address - first) {
+            Ok(distance) if distance < FAR => {
+                let words = self.words.get(2 * from..2 * end)?.iter().step_by(2);
+                words.filter(|word| **word <= distance).count()
+            }
+            _ => (from..end)
+                .filter(|&index| self.start(index) <= address)
+                .count(),
+        };
         Some(from + below.checked_sub(1)?)
     }
 }
@@ -348,7 +373,22 @@ mod tests {
     }
 
     #[test]
-    fn twenty_million_blocks_fit() {
-        assert_eq!(size_of::<Entry>(), 12);
+    fn a_block_takes_eight_bytes_and_may_be_far_from_the_others() {
+        let starts: Vec<u64> = (1..40)
+            .map(|i| i << 33)
+            .chain((1 << 40..).step_by(64).take(40))
+            .collect();
+        let list: Vec<_> = starts
+            .iter()
+            .map(|&start| (start, 48, Origin::Older))
+            .collect();
+        let blocks = built(&list, &[]);
+        assert_eq!(blocks.words.len(), 2 * starts.len());
+        for (index, &start) in starts.iter().enumerate() {
+            assert_eq!(blocks.block(index), Block { start, size: 48 });
+            assert_eq!(blocks.containing(start + 47), Some(index));
+            assert_eq!(blocks.containing(start + 48), None);
+            assert_eq!(blocks.first_from(start - 1), index);
+        }
     }
 }

@@ -139,15 +139,10 @@ impl Modules {
         module.range.contains(&address).then_some(module)
     }
 
-    /// A programmer's name for the word at an absolute address: `libfoo.so: cache + 0x10`. A runtime reaches every object
-    /// of a program from variables of its own.
+    /// A programmer's name for the word at an absolute address: `libfoo.so: cache + 0x10`.
     pub(super) fn describe(&self, address: u64) -> Option<String> {
         let module = self.containing(address)?;
-        let variable = self.describe_in(module, address);
-        Some(match runtime_heaps::in_file(&module.name, |_| false) {
-            Some(runtime) => format!("{}'s own memory ({variable})", runtime.name),
-            None => variable,
-        })
+        Some(of_runtime(module, self.describe_in(module, address)))
     }
 
     fn describe_in(&self, module: &Module, address: u64) -> String {
@@ -187,7 +182,7 @@ impl Modules {
             Some((named, offset)) => format!("{} + {offset:#x}", self.demangle(&named.name)),
             None => format!("thread-local storage + {offset:#x}"),
         };
-        format!("{}: {place}", module.name)
+        of_runtime(module, format!("{}: {place}", module.name))
     }
 
     /// Names functions of these files.
@@ -296,6 +291,14 @@ impl Names {
 
     fn memory(&self) -> usize {
         memory(&self.variables) + memory(&self.thread_local)
+    }
+}
+
+/// A variable, or what it is to a programmer: a runtime reaches every object of a program from variables of its own.
+fn of_runtime(module: &Module, variable: String) -> String {
+    match runtime_heaps::in_file(&module.name, |_| false) {
+        Some(runtime) => format!("{}'s own memory ({variable})", runtime.name),
+        None => variable,
     }
 }
 

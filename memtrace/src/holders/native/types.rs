@@ -9,21 +9,25 @@ use std::{cell::RefCell, rc::Rc};
 /// Longest name of a class that is read.
 const MAX_NAME: usize = 4 << 10;
 
-/// Names of classes, by the address of their virtual table.
+/// Names of classes. A search depends on mangled ones only: another process makes them readable, which may take too long.
 pub(in crate::holders) struct Types {
+    /// Mangled, by the address of the virtual table.
     known: RefCell<FastMap<u64, Option<Rc<str>>>>,
+    /// By the mangled name.
+    readable: RefCell<FastMap<Rc<str>, Option<Rc<str>>>>,
 }
 
 impl Types {
     pub(in crate::holders) fn new() -> Self {
         Self {
             known: RefCell::default(),
+            readable: RefCell::default(),
         }
     }
 
-    /// The class of the object at the start of a block. `None`: it is not an object of a class with
-    /// virtual functions, or the class was compiled without its name.
-    pub(in crate::holders) fn type_of(
+    /// The class of the object at the start of a block, mangled: `N3app6WidgetE`. `None`: it is not an object of a class
+    /// with virtual functions, or the class was compiled without its name.
+    pub(in crate::holders) fn class_of(
         &self,
         memory: &(impl Memory + ?Sized),
         modules: &Modules,
@@ -37,13 +41,30 @@ impl Types {
         if let Some(known) = self.known.borrow().get(&table) {
             return known.clone();
         }
-        let name = class_of(memory, modules, table).map(|name| readable(&name).into());
+        let name: Option<Rc<str>> = class_of(memory, modules, table).map(Into::into);
         self.known.borrow_mut().insert(table, name.clone());
         name
     }
+
+    /// The same, readable. `None`: also if that takes too long.
+    pub(in crate::holders) fn type_of(
+        &self,
+        memory: &(impl Memory + ?Sized),
+        modules: &Modules,
+        start: u64,
+    ) -> Option<Rc<str>> {
+        let class = self.class_of(memory, modules, start)?;
+        let mut known = self.readable.borrow_mut();
+        let name = known.entry(class).or_insert_with_key(|class| {
+            let name = modules.demangle(&format!("_ZTS{class}"));
+            let name = name.strip_prefix("typeinfo name for ")?;
+            Some(readable(name).into())
+        });
+        name.clone()
+    }
 }
 
-/// The class of a virtual table, demangled.
+/// The class of a virtual table, mangled.
 fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> Option<String> {
     // Not the table of a base that lies inside of the object.
     if memory.word(table.checked_sub(16)?)? != 0 {
@@ -53,7 +74,7 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     if info == 0 {
         // Compiled with -fno-rtti.
         let symbol = modules.symbol_at(table.checked_sub(16)?)?;
-        return named(modules, symbol.strip_prefix("_ZTV")?);
+        return symbol.strip_prefix("_ZTV").map(str::to_owned);
     }
     // A type_info is an object of a class with virtual functions itself, and its name follows.
     modules.containing(info)?;
@@ -62,13 +83,7 @@ fn class_of(memory: &(impl Memory + ?Sized), modules: &Modules, table: u64) -> O
     modules.containing(name)?;
     let name = text(memory, name)?;
     // GCC marks names that other files may use for other classes.
-    named(modules, name.strip_prefix('*').unwrap_or(&name))
-}
-
-/// A class by its mangled name.
-fn named(modules: &Modules, name: &str) -> Option<String> {
-    let class = modules.demangle(&format!("_ZTS{name}"));
-    class.strip_prefix("typeinfo name for ").map(str::to_owned)
+    Some(name.strip_prefix('*').unwrap_or(&name).to_owned())
 }
 
 /// A mangled name in memory.

@@ -23,6 +23,8 @@ const MAX_ENTRIES: u64 = 1 << 36;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
     pub(super) address: u64,
+    /// Of slots: entries, and places for more.
+    pub(super) size: u64,
     pub(super) count: u64,
     count_at: u64,
     entries: u64,
@@ -47,6 +49,7 @@ impl Keys {
         let is_general = kind == 0;
         Some(Keys {
             address,
+            size: 1 << log2_size,
             count,
             count_at: address + 24,
             entries: address + 32 + (1 << log2_index_bytes),
@@ -69,6 +72,7 @@ impl Keys {
         };
         Some(Keys {
             address,
+            size,
             count,
             count_at: address + 32,
             entries: address + 40 + size * index,

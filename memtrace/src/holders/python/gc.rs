@@ -6,7 +6,8 @@ use super::{
         reference::{Label, Visit, cost},
     },
     Python,
-    layout::flag,
+    dict::Keys,
+    layout::{OB_TYPE, flag},
     roots::interpreters,
     words::{Words, is_pointer},
 };
@@ -65,6 +66,29 @@ impl Python {
     pub(in super::super) fn is_collected(&self, memory: &dyn Memory, address: u64) -> bool {
         let ty = self.types.of(memory, address);
         ty.is_some_and(|ty| ty.flags & flag::HAVE_GC != 0)
+    }
+
+    /// Whether the memory from `start` had an object that is freed. The interpreter keeps some as they were, for the next
+    /// of their type.
+    pub(in super::super) fn had_object(&self, memory: &dyn Memory, start: u64) -> bool {
+        // It has no link of the collector's.
+        if memory.word(start) != Some(0) {
+            return false;
+        }
+        let object = start + HEAD;
+        let of_type = memory.word(object + OB_TYPE);
+        let of_type = of_type.and_then(|of_type| self.types.get(memory, of_type));
+        of_type.is_some_and(|ty| ty.flags & flag::HAVE_GC != 0)
+            && self.types.of(memory, object).is_none()
+    }
+
+    /// The same of the table of a dict. Only the smallest are kept.
+    pub(in super::super) fn had_table(&self, memory: &dyn Memory, start: u64) -> bool {
+        const SMALLEST: u64 = 8;
+        let words = &mut Words::new(memory);
+        let has_no_references = words.at(start) == Some(0);
+        let table = Keys::read(&self.layout, words, start).filter(|_| has_no_references);
+        table.is_some_and(|table| table.size == SMALLEST && table.count > 0)
     }
 
     /// Its reference count; `None` if it is immortal (since 3.12).

@@ -273,6 +273,8 @@ pub(super) mod tp {
 /// `Py_TPFLAGS_...`
 pub(super) mod flag {
     pub(in super::super) const INLINE_VALUES: u64 = 1 << 2;
+    /// Since 3.12.
+    pub(in super::super) const MANAGED_WEAKREF: u64 = 1 << 3;
     pub(in super::super) const MANAGED_DICT: u64 = 1 << 4;
     pub(in super::super) const HEAP_TYPE: u64 = 1 << 9;
     pub(in super::super) const READY: u64 = 1 << 12;

@@ -12,6 +12,7 @@ mod known;
 mod layout;
 mod literal;
 mod open;
+mod pieces;
 mod references;
 mod roots;
 mod show;
@@ -23,12 +24,13 @@ mod words;
 
 pub(super) use known::OF_LRU;
 pub(super) use open::NotRecognised;
+pub(super) use pieces::Finder;
 pub(super) use references::Object;
 pub(super) use roots::Root;
 pub(super) use show::Shown;
 
 use super::memory::Memory;
-use layout::Layout;
+use layout::{Layout, Managed};
 use memtrace_common::python::Interpreter;
 use types::Types;
 

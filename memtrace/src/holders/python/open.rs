@@ -17,6 +17,7 @@ use crate::{
     },
     python::{self, Candidate},
 };
+use memtrace_common::python::Interpreter;
 use std::path::Path;
 
 /// Why the objects of an interpreter cannot be read.
@@ -55,6 +56,14 @@ impl Python {
     fn at(candidate: &Candidate, bias: u64, memory: &dyn Memory) -> Result<Python, NotRecognised> {
         let at = python::interpreter(candidate, 0, bias)
             .map_err(|error| NotRecognised::Interpreter(error.to_string()))?;
+        Python::of(at, memory)
+    }
+
+    /// That of a known interpreter.
+    pub(in super::super) fn of(
+        at: Interpreter,
+        memory: &dyn Memory,
+    ) -> Result<Python, NotRecognised> {
         let wrong = |what| NotRecognised::Layout {
             minor: at.minor,
             what,

@@ -99,9 +99,15 @@ impl Types {
             .then(|| self.get(memory, u64::from_le_bytes(ty)))?
     }
 
+    /// The name of the type at an address, see [`Types::name`].
+    pub(super) fn name_at(&self, memory: &dyn Memory, ty: u64) -> Option<String> {
+        let ty = self.get(memory, ty)?;
+        Some(self.name_of(memory, &ty).to_owned())
+    }
+
     /// Whether it is the reference count of a live object: a freed one has a pointer there, or zero. Since 3.14 the
     /// upper half has flags and 16 bits that are 0.
-    fn is_alive(&self, count: u64) -> bool {
+    pub(super) fn is_alive(&self, count: u64) -> bool {
         let upper = if self.layout.minor >= 14 {
             count >> 32 & 0xffff
         } else {

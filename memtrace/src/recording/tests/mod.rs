@@ -10,6 +10,7 @@ mod reading;
 mod schemas;
 mod stacks;
 mod thin;
+mod types;
 
 use std::path::PathBuf;
 

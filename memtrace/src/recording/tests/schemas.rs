@@ -47,6 +47,7 @@ fn recordings_of_every_supported_schema_are_read() {
         assert!(recording.ages(i64::MAX).unwrap().is_none(), "{version}");
         recording.untraced().unwrap();
         recording.holders().unwrap();
+        recording.types().unwrap();
     }
 }
 

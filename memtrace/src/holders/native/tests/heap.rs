@@ -91,6 +91,8 @@ fn classes_have_names() {
             let start = target.blocks.block(index).start;
             types.type_of(&target.memory, &target.modules, start)
         };
+        let class = types.class_of(&target.memory, &target.modules, target.address("object"));
+        assert_eq!(class.as_deref(), Some("N3app6WidgetE"));
         assert_eq!(of("object").as_deref(), Some("app::Widget"));
         assert_eq!(of("both").as_deref(), Some("app::Both"));
         assert_eq!(of("shared").as_deref(), Some("app::Widget (make_shared)"));

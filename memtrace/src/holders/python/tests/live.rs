@@ -151,3 +151,46 @@ fn limits_of_containers_are_read() {
         assert_eq!(limits, [Some(8), None, None, Some(5), None], "3.{version}");
     }
 }
+
+#[test]
+fn memory_that_the_interpreter_keeps_for_later_is_known() {
+    const TEXT: &str = "import sys\n\
+        lists = [[n, 1] for n in range(60)]\n\
+        dicts = [{str(n): 1} for n in range(60)]\n\
+        print(2 * 60, *map(id, lists + dicts), sep='\\n', flush=True)\n\
+        for line in sys.stdin: print(eval(line), flush=True)\n";
+    /// Before an object, and where a dict has its table.
+    const HEAD: u64 = 16;
+    const TABLE: u64 = 32;
+    for interpreter in interpreters() {
+        let mut script = Script::start(&interpreter, TEXT);
+        let made: Vec<u64> = script
+            .lines()
+            .iter()
+            .map(|at| at.parse().unwrap())
+            .collect();
+        let memory = script.memory();
+        let python = script.python(&memory);
+        let (lists, dicts) = made.split_at(made.len() / 2);
+        let tables: Vec<u64> = dicts
+            .iter()
+            .map(|at| memory.word(at + TABLE).unwrap())
+            .collect();
+        let count = || {
+            let had_list = |&&at: &&u64| python.had_object(memory.now(), at - HEAD);
+            let had_table = |&&at: &&u64| python.had_table(memory.now(), at);
+            [
+                lists.iter().filter(had_list).count(),
+                tables.iter().filter(had_table).count(),
+            ]
+        };
+        assert_eq!(count(), [0, 0], "{interpreter:?}");
+        script.ask("lists.clear(), dicts.clear()");
+        // The interpreter may use some again.
+        assert!(
+            count().iter().all(|&count| count > 40),
+            "{interpreter:?}: {:?}",
+            count()
+        );
+    }
+}
