@@ -91,7 +91,7 @@ impl<'a> Numbers<'a> {
         is_usual.then(|| {
             (
                 self.begins[pool] + index as usize,
-                distance / STEP << DISTANCE,
+                (distance / STEP) << DISTANCE,
             )
         })
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn objects_of_one_size_take_a_place_each() {
-        let pools = [0x4000..0xc000];
+        let pools = vec![0x4000..0xc000];
         let sizes = Sizes {
             pool: 0x4000,
             pieces: vec![64, 64],
