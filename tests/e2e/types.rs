@@ -57,7 +57,7 @@ fn recorded(scenario: &str) -> (Diagnosis, String) {
     let fixture = Fixture::shared();
     let target: [PathBuf; 4] = [
         targets::interpreter().into(),
-        targets::source("python/types.py"),
+        targets::source("python/growing_types.py"),
         "28".into(),
         scenario.into(),
     ];

@@ -2,7 +2,10 @@
 
 use crate::{
     file::{BUDGET, FileBytes},
-    frames::runtime_heaps::{self, RuntimeHeap},
+    frames::{
+        caching,
+        runtime_heaps::{self, RuntimeHeap},
+    },
     names::Namer,
     process::{
         elf::{Elf, Segment, ThreadLocal, Variable},
@@ -157,9 +160,14 @@ impl Modules {
         format!("{}: {place}", module.name)
     }
 
-    /// The variable around an absolute address, in any of its words; `None` without symbols.
+    /// The program's variable around an absolute address, in any of its words. `None` without symbols, and for those of
+    /// runtimes and caching allocators, whose records lead to everything.
     pub(in crate::holders) fn variable(&self, address: u64) -> Option<String> {
         let module = self.containing(address)?;
+        let is_of_runtime = runtime_heaps::in_file(&module.name, |_| false).is_some();
+        if is_of_runtime || caching::layer_of_caller(&module.name).is_some() {
+            return None;
+        }
         let virt = address.wrapping_sub(module.bias);
         let (named, _) = find(&self.names(module).variables, virt)?;
         Some(format!("{}: {}", module.name, self.demangle(&named.name)))
