@@ -152,7 +152,8 @@ mod tests {
 
     #[test]
     fn objects_of_one_size_take_a_place_each() {
-        let pools = vec![0x4000..0xc000];
+        let pool = 0x4000..0xc000;
+        let pools = [pool];
         let sizes = Sizes {
             pool: 0x4000,
             pieces: vec![64, 64],
