@@ -15,7 +15,7 @@ use std::{
 use super::{course, process::Process, processes::Processes};
 use crate::{
     clock,
-    holders::{self, Counted, GrowingTypes, OfType, Uncounted},
+    holders::{self, Counted, OfType, Uncounted},
     ledger::ProcessId,
     process,
     recording::{Census, GrowingType},
@@ -252,16 +252,9 @@ impl Series {
     }
 }
 
-/// Growth of arenas that says nothing about the objects in them, bytes: that of one arena (ARENA_SIZE, obmalloc.c).
-const OF_ONE_ARENA: u64 = 1 << 20;
-
-/// What is searched for of the types that grow in a process whose arenas grew by `arenas` bytes.
-pub(super) fn searched(grown: &[Grown], arenas: u64) -> GrowingTypes {
-    let bytes: u64 = grown.iter().map(|of| of.stayed.bytes).sum();
-    GrowingTypes {
-        types: grown.iter().map(|of| of.stayed.clone()).collect(),
-        fill_arenas: 2 * bytes + OF_ONE_ARENA >= arenas,
-    }
+/// What is searched for of the types that grow.
+pub(super) fn searched(grown: &[Grown]) -> Vec<OfType> {
+    grown.iter().map(|of| of.stayed.clone()).collect()
 }
 
 /// The thread's work.

@@ -17,7 +17,7 @@ use std::{
 
 use super::{pressure::Course, sampling::Limited};
 use crate::{
-    holders::{self, GrowingTypes, Known, OfSites, Reading, Wanted},
+    holders::{self, Known, OfSites, OfType, Reading, Wanted},
     host::cgroup::Level,
     ledger::{Extent, HeapCopy},
     progress::say,
@@ -92,7 +92,7 @@ pub(super) type Outcome = (u32, Result<Found<OfSites>, holders::Error>);
 pub(super) struct Task {
     pub(super) tgid: u32,
     pub(super) wanted: Vec<Wanted>,
-    pub(super) types: GrowingTypes,
+    pub(super) types: Vec<OfType>,
     pub(super) heap: HeapCopy,
     pub(super) of_devices: Vec<Extent>,
 }

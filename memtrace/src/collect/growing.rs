@@ -90,15 +90,6 @@ impl Growing {
         Some(self.sites.first()?.site.process)
     }
 
-    /// Bytes of the arenas of Python that came after the start.
-    pub(super) fn arenas(&self, ledger: &Ledger) -> u64 {
-        let born = self.window.born.start..self.window.all().end;
-        let came = ledger.survivors(self.running.tgid, &born, 0).into_iter();
-        came.filter(|of| of.site.layer == Layer::Python)
-            .map(|of| of.bytes)
-            .sum()
-    }
-
     /// The sites, each with a sample of its blocks.
     pub(super) fn wanted(&self, ledger: &Ledger) -> Vec<Wanted> {
         let keys: Vec<_> = self.sites.iter().map(|of| of.site).collect();

@@ -162,7 +162,7 @@ impl Released {
         };
         let wanted = of.wanted(&self.ledger);
         let grown = of.process().map_or(&[][..], |process| self.grown(process));
-        let types = census::searched(grown, of.arenas(&self.ledger));
+        let types = census::searched(grown);
         holders::of_sites(tgid, &wanted, &types, known, Reading::Running)
     }
 

@@ -142,7 +142,7 @@ impl Collector {
                     tasks.push(Task {
                         tgid,
                         wanted: of.wanted(&self.accounts.ledger),
-                        types: census::searched(&grown, of.arenas(&self.accounts.ledger)),
+                        types: census::searched(&grown),
                         heap,
                         of_devices: self.accounts.ledger.device_blocks(tgid),
                     });

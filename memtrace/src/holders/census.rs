@@ -45,15 +45,7 @@ pub(crate) enum Uncounted {
     Unreadable,
 }
 
-/// Types of Python whose objects become more and more.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct GrowingTypes {
-    pub(crate) types: Vec<OfType>,
-    /// Whether they are most of what fills the arenas that came.
-    pub(crate) fill_arenas: bool,
-}
-
-/// Objects of one of these types that came and stayed.
+/// Objects of a type that became more and more, which came and stayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfType {
     /// With its module unless it is a builtin.

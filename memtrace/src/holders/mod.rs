@@ -31,7 +31,7 @@ mod ways;
 mod witness;
 
 pub(crate) use calls::Calls;
-pub(crate) use census::{Counted, GrowingTypes, OfType, Uncounted, count};
+pub(crate) use census::{Counted, OfType, Uncounted, count};
 pub(crate) use error::Error;
 pub(crate) use search::{Examined, Known, OfSites, Sought, Wanted, of_sites, of_sought};
 pub(crate) use subject::{Reading, Subject};

@@ -1,7 +1,7 @@
 //! A whole search: from the memory of a process to the ways in which blocks are held.
 
 use super::{
-    census::{GrowingTypes, OfType},
+    census::OfType,
     doubts::Doubts,
     error::Error,
     graph::Graph,
@@ -106,22 +106,17 @@ pub(crate) enum Sought {
 pub(crate) fn of_sites(
     pid: u32,
     sites: &[Wanted],
-    growing: &GrowingTypes,
+    growing: &[OfType],
     known: Known<'_>,
     reading: Reading,
 ) -> Result<Found<OfSites>, Error> {
     let subject = Subject::new(pid, reading)?;
     let search = |scene: &mut Scene<'_>| {
         let mut containers = None;
-        let of_types = scene.of_types(&growing.types);
-        let filling = match growing.fill_arenas {
-            true => by_bytes(&growing.types, &of_types, SAMPLE),
-            false => Vec::new(),
-        };
+        let of_types = scene.of_types(growing);
         let mut groups: Vec<Vec<u64>> = Vec::new();
         for wanted in sites {
             groups.push(match wanted.site.layer {
-                Layer::Python if filling.len() >= LEAST_OBJECTS => filling.clone(),
                 // An arena has objects of all kinds. If too few in these are reached, take the container that grows most.
                 Layer::Python => match scene.objects_in(&wanted.addresses, SAMPLE) {
                     objects if objects.len() >= LEAST_OBJECTS => objects,
@@ -183,7 +178,7 @@ pub(crate) fn of_sites(
         let addresses = sites.iter().flat_map(|wanted| &wanted.addresses);
         let mut addresses = addresses.map(|&(start, _)| start);
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
-        has_python || !growing.types.is_empty() || addresses.any(|at| graph.reached(at).is_none())
+        has_python || !growing.is_empty() || addresses.any(|at| graph.reached(at).is_none())
     };
     let mapped = sites.iter().filter(|it| it.site.layer == Layer::Vm);
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
@@ -195,26 +190,14 @@ pub(crate) fn of_sites(
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
 }
 
-/// The share of the objects of a type that no root reaches.
+/// The share of the objects of a type that certainly no root reaches. Others may be held by what memtrace cannot see into.
 fn examined(of_type: Looked) -> Examined {
-    let unreached = of_type
-        .ways
-        .iter()
-        .filter(|way| !matches!(way.held, WayKind::Path(_)));
+    let is_certain = |way: &&Way| matches!(way.held, WayKind::Cycle(_) | WayKind::Surplus(_));
+    let unreached = of_type.ways.iter().filter(is_certain);
     Examined {
         objects: of_type.sampled,
         unreached: unreached.map(|way| way.blocks).sum(),
     }
-}
-
-/// Of the objects of each type, as many of `most` as it has of the bytes that came.
-fn by_bytes(types: &[OfType], objects: &[Vec<u64>], most: usize) -> Vec<u64> {
-    let all: u64 = types.iter().map(|of| of.bytes).sum();
-    let share = |of: &OfType| most as u64 * of.bytes / all.max(1);
-    let taken = types.iter().zip(objects);
-    taken
-        .flat_map(|(of, objects)| objects.iter().take(share(of) as usize).copied())
-        .collect()
 }
 
 /// Whether it can be seen without stopping a thread. The contents of its stack and registers are unknown, and so are
@@ -500,27 +483,4 @@ fn search_once<T>(
         notes,
     };
     Ok((found, scene.lacks_paths.then_some(scene.doubts)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn types_have_as_many_objects_as_their_part_of_the_bytes() {
-        let of = |bytes| OfType {
-            name: String::new(),
-            bytes,
-            addresses: Vec::new(),
-        };
-        let objects = [
-            (0..64).collect(),
-            (100..164).collect(),
-            (200..203).collect(),
-        ];
-        let taken = by_bytes(&[of(400), of(200), of(200)], &objects, 64);
-        let below = |end| taken.iter().filter(|it| **it < end).count();
-        assert_eq!([below(100), below(200), below(300)], [32, 48, 51]);
-        assert!(by_bytes(&[of(0)], &[Vec::new()], 64).is_empty());
-    }
 }
