@@ -34,9 +34,8 @@ const REST: u32 = 30;
 /// often.
 const MOST_COUNTS: usize = 16;
 
-/// Processes that are counted at a time, and those whose counts are kept.
-const MOST_AT_ONCE: usize = 16;
-const MOST_PROCESSES: usize = 32;
+/// Processes that are counted, the first ones. The counts of all take 33 MiB at most.
+const MOST_PROCESSES: usize = 16;
 
 /// Types of a process that are reported.
 const MOST_TYPES: usize = 8;
@@ -119,7 +118,7 @@ impl Censuses {
         };
         let mut running: Vec<Counting> = processes.iter().filter_map(with_python).collect();
         running.sort_unstable_by_key(|(process, ..)| *process);
-        running.truncate(MOST_AT_ONCE);
+        running.truncate(MOST_PROCESSES);
         if running.is_empty() {
             return;
         }

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_growth_is_found_whatever_came_before() {
+    fn steady_growth_is_found_after_any_start() {
         assert!(grows(|second| 110 * second));
         assert!(grows(|second| 50_000 + 11 * second));
         assert!(grows(

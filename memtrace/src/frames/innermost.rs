@@ -2,7 +2,7 @@
 
 use super::{Frame, installed};
 
-/// Files that run an event loop. Frames outside of one only started the loop, whatever runs in it.
+/// Files that run an event loop. The frames outside only started it.
 const LOOPS: &[&str] = &[
     "stdlib/asyncio/base_events.py",
     "stdlib/asyncio/events.py",

@@ -7,7 +7,10 @@ use super::{
     pools,
     python::{Finder, Python},
 };
-use crate::{hash::mix, process::maps};
+use crate::{
+    hash::mix,
+    process::{maps, memory},
+};
 use memtrace_common::python::Interpreter;
 use std::{cell::RefCell, collections::HashMap};
 
@@ -17,8 +20,8 @@ const LEAST: u64 = 16;
 /// Most objects of a type whose addresses are kept.
 const SAMPLE: usize = 128;
 
-/// Most types of a process that are counted: those that take most memory.
-const MOST_COUNTED: usize = 512;
+/// Most types of a process that are counted: those that take most memory. The addresses of all take 128 KiB.
+const MOST_COUNTED: usize = 128;
 
 /// Most words that are looked at as types. A program has some thousands of types; other memory may look like any number.
 const MOST_TYPES: usize = 1 << 16;
@@ -41,7 +44,7 @@ pub(crate) struct Counted {
 pub(crate) enum Uncounted {
     /// It would have taken too long.
     TooLarge,
-    /// The process has ended, or runs no CPython that memtrace can read.
+    /// The process has ended, runs no CPython that memtrace can read, or has memory swapped out.
     Unreadable,
 }
 
@@ -64,6 +67,11 @@ pub(crate) fn count(
     at: Interpreter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Counted>, Uncounted> {
+    // Reading would bring back what is swapped out.
+    let sample = memory::sample(pid, false).map_err(|_| Uncounted::Unreadable)?;
+    if sample.swap.is_some_and(|swap| swap > 0) {
+        return Err(Uncounted::Unreadable);
+    }
     let mappings = maps::read(pid).map_err(|_| Uncounted::Unreadable)?;
     let memory = Live::guarded(pid, &mappings);
     let python = Python::of(at, &memory).map_err(|_| Uncounted::Unreadable)?;

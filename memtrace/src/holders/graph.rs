@@ -13,7 +13,7 @@ use super::{
     memory::{Cached, Live, Memory},
     native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::{self, Numbers},
-    pools::Sizes,
+    pools::{Piece, Sizes},
     python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
@@ -366,10 +366,24 @@ impl<'a> Graph<'a> {
         (!is_before_object).then_some(block as NodeId)
     }
 
-    /// The object that a block is the memory of. Before it may be the collector's words and those of the attributes.
+    /// The object that a block is the memory of.
     fn object_in(&self, block: usize, memory: &dyn Memory) -> Option<u64> {
-        let python = self.python?;
         let Block { start, size } = self.blocks.block(block);
+        self.object_from(start, size, memory)
+    }
+
+    /// The object in the block or the piece of a pool that begins at an address, or the object there.
+    pub(super) fn object_at(&self, address: u64, memory: &dyn Memory) -> Option<u64> {
+        let size = match self.blocks.containing(address) {
+            Some(number) => self.blocks.block(number).size,
+            None => Piece::at(self.python?.minor(), memory, address)?.size,
+        };
+        self.object_from(address, size, memory)
+    }
+
+    /// Before an object may be the collector's words and those of the attributes.
+    fn object_from(&self, start: u64, size: u64, memory: &dyn Memory) -> Option<u64> {
+        let python = self.python?;
         let fitting = BEFORE_OBJECT
             .into_iter()
             .filter(|before| before + 16 <= size);

@@ -78,6 +78,10 @@ impl Live {
         }
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.cast_unsigned()
+    }
+
     fn is_absent(&self, address: u64, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         let after = self.absent.partition_point(|range| range.end <= address);

@@ -2,7 +2,7 @@
 //! headers. The objects in a pool are found through the interpreter's references alone.
 
 use super::memory::{Circle, Live, Memory};
-use crate::process::maps::Mapping;
+use crate::process::{maps::Mapping, pagemap::ResidentPages};
 use std::ops::Range;
 
 /// `struct pool_header` (Include/internal/pycore_obmalloc.h) and bytes of a block of the smallest size.
@@ -17,8 +17,8 @@ const FIRST_FREE: u64 = 8;
 /// Sizes of blocks.
 const SIZES: u64 = 32;
 
-/// Number of headers read at once, one word of each.
-const BATCH: usize = 1 << 14;
+/// Bytes of address space that are looked at between two checks of whether the search is over.
+const STRETCH: u64 = 256 << 20;
 
 /// Bytes of a pool: POOL_SIZE.
 fn size(minor: u32) -> u64 {
@@ -26,6 +26,7 @@ fn size(minor: u32) -> u64 {
 }
 
 /// All pools, by address, as far as they are found before `is_over`; those that are next to each other are one range.
+/// Pages that the process has not touched are left alone: programs reserve address space by the terabyte.
 pub(super) fn find(
     minor: u32,
     mappings: &[Mapping],
@@ -38,22 +39,26 @@ pub(super) fn find(
         let permissions = mapping.permissions;
         mapping.path.is_none() && permissions.read && permissions.write && !permissions.shared
     });
-    for mapping in writable {
-        let first = mapping.start.next_multiple_of(size);
-        let mut rest = (first..mapping.end).step_by(size as usize);
-        loop {
-            let batch: Vec<u64> = rest.by_ref().take(BATCH).collect();
-            if batch.is_empty() || is_over() {
-                break;
+    let stretches = writable.flat_map(|mapping| {
+        let starts = (mapping.start..mapping.end).step_by(STRETCH as usize);
+        starts.map(|start| start..mapping.end.min(start + STRETCH))
+    });
+    let mut pages = ResidentPages::open(memory.pid()).ok();
+    for stretch in stretches.take_while(|_| !is_over()) {
+        // Without it, everything is read.
+        let taken = pages.as_mut().map(|pages| pages.taken(stretch.clone()));
+        let taken = taken.and_then(Result::ok).unwrap_or_else(|| vec![stretch]);
+        let places = taken
+            .into_iter()
+            .flat_map(|part| (part.start.next_multiple_of(size)..part.end).step_by(size as usize));
+        let places: Vec<u64> = places.collect();
+        for pool in candidates(&places, size, memory) {
+            if !is_pool(memory, pool, size) {
+                continue;
             }
-            for pool in candidates(&batch, size, memory) {
-                if !is_pool(memory, pool, size) {
-                    continue;
-                }
-                match pools.last_mut() {
-                    Some(last) if last.end == pool => last.end += size,
-                    _ => pools.push(pool..pool + size),
-                }
+            match pools.last_mut() {
+                Some(last) if last.end == pool => last.end += size,
+                _ => pools.push(pool..pool + size),
             }
         }
     }

@@ -4,11 +4,10 @@ use super::{
     census::OfType,
     doubts::Doubts,
     error::Error,
-    graph::{BEFORE_OBJECT, Graph, NodeId, RootWord, Unreached},
+    graph::{Graph, NodeId, RootWord, Unreached},
     lost::{Lost, LostBlocks},
     memory::{Cached, Live},
     native::{self, Block, Native},
-    pools::Piece,
     python::Python,
     retained::Retained,
     subject::Subject,
@@ -336,49 +335,34 @@ impl Scene<'_> {
 
     /// The node of the object or the block at an address, if it was reached. Before an object are words of the interpreter.
     fn reached(&self, address: u64) -> Option<NodeId> {
-        let object = || self.graph.reached(self.object_at(address)?);
+        let object = || {
+            self.graph
+                .reached(self.graph.object_at(address, self.cached.now())?)
+        };
         self.graph.reached(address).or_else(object)
     }
 
-    /// The object in the block at an address.
-    fn object_at(&self, address: u64) -> Option<u64> {
-        let (python, memory) = (self.graph.python?, self.cached.now());
-        let size = match self.graph.blocks.containing(address) {
-            Some(number) => self.graph.blocks.block(number).size,
-            None => Piece::at(python.minor(), memory, address)?.size,
-        };
-        let before = BEFORE_OBJECT
-            .into_iter()
-            .filter(|before| before + 16 <= size);
-        let mut objects = before.map(|before| address + before);
-        objects.find(|&object| python.is_object(memory, object))
-    }
-
-    /// The ways of those addresses at which there is a live block or object, and nothing that leads to it: an object has
-    /// references that native code did not give back.
+    /// The ways of those addresses at which there is a live block, and nothing that leads to it.
     fn lost_ways(&self, addresses: &[u64]) -> Vec<Way> {
         let mut ways: Vec<Way> = Vec::new();
         let naming = self.naming();
         let lost = LostBlocks::new(self.graph, self.cached.now());
-        for &address in addresses.iter().filter(|&&at| self.is_lost(at)) {
-            let block = self.graph.blocks.containing(address);
-            let held = match (self.object_at(address), block) {
-                (Some(object), _) => WayKind::Surplus(Path::of(vec![naming.object(object)])),
-                (None, Some(block)) => match lost.how(block as NodeId) {
-                    Lost::Alone => WayKind::Nothing,
-                    Lost::With(first) => WayKind::LostWith(Path::of(vec![naming.block(first)])),
-                    Lost::Cycle(blocks) => {
-                        let mut steps: Vec<Step> =
-                            blocks.into_iter().map(|it| naming.block(it)).collect();
-                        // Wherever the search enters the circle, it is the same one.
-                        let by_type = |(_, step): &(usize, &Step)| step.type_name.clone();
-                        let first = steps.iter().enumerate().max_by_key(by_type);
-                        let first = first.map_or(0, |(place, _)| place);
-                        steps.rotate_left(first);
-                        WayKind::LostCycle(Path::of(steps))
-                    }
-                },
-                (None, None) => WayKind::Nothing,
+        let blocks = self.graph.blocks;
+        let lost_blocks = addresses.iter().filter(|&&at| self.is_lost(at));
+        for block in lost_blocks.filter_map(|&address| blocks.containing(address)) {
+            let held = match lost.how(block as NodeId) {
+                Lost::Alone => WayKind::Nothing,
+                Lost::With(first) => WayKind::LostWith(Path::of(vec![naming.block(first)])),
+                Lost::Cycle(blocks) => {
+                    let mut steps: Vec<Step> =
+                        blocks.into_iter().map(|it| naming.block(it)).collect();
+                    // Wherever the search enters the circle, it is the same one.
+                    let by_type = |(_, step): &(usize, &Step)| step.type_name.clone();
+                    let first = steps.iter().enumerate().max_by_key(by_type);
+                    let first = first.map_or(0, |(place, _)| place);
+                    steps.rotate_left(first);
+                    WayKind::LostCycle(Path::of(steps))
+                }
             };
             match ways.iter_mut().find(|way| way.held == held) {
                 Some(way) => way.blocks += 1,
@@ -388,19 +372,13 @@ impl Scene<'_> {
         ways
     }
 
-    /// Whether there is a live block or object, and nothing that leads to it.
+    /// Whether there is a live block, and nothing that leads to it.
     fn is_lost(&self, address: u64) -> bool {
         let blocks = self.graph.blocks;
         let memory = self.cached.now();
-        if self.reached(address).is_some() {
+        let is_object = || self.graph.object_at(address, memory).is_some();
+        if self.reached(address).is_some() || self.graph.is_in_pool(address) || is_object() {
             return false;
-        }
-        if let Some(python) = self.graph.python
-            && self.graph.is_in_pool(address)
-        {
-            let piece = Piece::at(python.minor(), memory, address);
-            return piece.is_some_and(|piece| !piece.is_free(memory))
-                && self.object_at(address).is_some();
         }
         // Another allocator may have freed it since, unseen.
         let is_known = self.native.note.is_none();

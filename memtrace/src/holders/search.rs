@@ -180,11 +180,16 @@ pub(crate) fn of_sites(
         let has_python = sites.iter().any(|it| it.site.layer == Layer::Python);
         has_python || !growing.is_empty() || addresses.any(|at| graph.reached(at).is_none())
     };
+    let blocks = sites.iter().filter(|it| it.site.layer != Layer::Python);
+    let blocks = blocks.flat_map(|it| it.addresses.iter().map(|&(start, _)| start));
+    let objects = growing.iter().flat_map(|of| &of.addresses).copied();
+    let addresses: Vec<u64> = blocks.chain(objects).collect();
     let mapped = sites.iter().filter(|it| it.site.layer == Layer::Vm);
     let mapped: Vec<Extent> = mapped.flat_map(|it| it.addresses.iter().copied()).collect();
     let asked = Asked {
         retained: false,
         each: false,
+        addresses: &addresses,
         mapped: &mapped,
     };
     with_graph(&subject, known, asked, needs_unreached, search, is_doubtful)
@@ -277,9 +282,15 @@ pub(crate) fn of_sought(
         };
         retained || !sought.iter().all(is_reached)
     };
+    let addresses = sought.iter().filter_map(|one| match one {
+        Sought::Address(address) => Some(*address),
+        _ => None,
+    });
+    let addresses: Vec<u64> = addresses.collect();
     let asked = Asked {
         retained,
         each: true,
+        addresses: &addresses,
         mapped: &[],
     };
     with_graph(subject, known, asked, needs_unreached, search, is_doubtful)
@@ -292,6 +303,8 @@ struct Asked<'a> {
     retained: bool,
     /// Whether each group of addresses is a question of its own.
     each: bool,
+    /// Those of them that are known before the search.
+    addresses: &'a [u64],
     /// Mappings that are sought.
     mapped: &'a [Extent],
 }
@@ -432,6 +445,8 @@ fn search_once<T>(
             pools_now = find_pools(&now);
         }
         graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
+        let addresses = how.asked.addresses;
+        graph.search_untracked(addresses, &younger, &pools_now, &cached, known.is_over);
         graph.search_behind(&younger, &cached, known.is_over);
         if subject.running().is_some() {
             for _ in 0..ROUNDS {

@@ -198,15 +198,6 @@ impl Naming<'_> {
         }
     }
 
-    /// An object by its type alone.
-    pub(super) fn object(&self, object: u64) -> Step {
-        let python = self.graph.python;
-        Step {
-            type_name: python.and_then(|python| python.type_name(self.memory, object)),
-            ..Step::new(StepKind::Object, String::new())
-        }
-    }
-
     /// Whether the holder of step `index` is a container, whose own memory needs no step.
     fn has_container(&self, witness: &Witness, index: usize) -> bool {
         let holder = index.checked_sub(1).map(|index| witness.steps[index].node);

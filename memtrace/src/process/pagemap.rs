@@ -45,6 +45,11 @@ impl ResidentPages {
         self.parts(range, is_own)
     }
 
+    /// The parts of a range that are resident or swapped out.
+    pub(crate) fn taken(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {
+        self.parts(range, is_taken)
+    }
+
     /// The parts of a range that are neither resident nor swapped out: to read them may wait for the disk or server of
     /// the mapped file.
     pub(crate) fn absent(&mut self, range: Range<u64>) -> ProcResult<Vec<Range<u64>>> {

@@ -11,7 +11,7 @@ pub(crate) struct Census {
     pub(crate) counted: u32,
     /// It would have taken too long.
     pub(crate) too_large: u32,
-    /// Its interpreter could not be read.
+    /// Its interpreter could not be read, or memory of it was swapped out.
     pub(crate) unreadable: u32,
 }
 
@@ -113,7 +113,8 @@ impl Writer {
 }
 
 impl Recording {
-    /// The processes whose objects were counted, and the types that grew, the one that took the most memory first.
+    /// The processes whose objects were counted, and the types that grew: eight at most, the one that took the most memory
+    /// first.
     pub(crate) fn types(&self) -> Result<Vec<(ProcessId, Census, Vec<GrowingType>)>, Error> {
         let connection = self.connection();
         let read = || -> rusqlite::Result<Vec<_>> {
@@ -147,7 +148,7 @@ fn growing(connection: &Connection, process: ProcessId) -> rusqlite::Result<Vec<
     let mut types = connection.prepare_cached(
         "SELECT text, first_ns, first_count, first_bytes, last_ns, last_count, last_bytes, \
          examined, unreached FROM growing_type JOIN string ON string.id = name \
-         WHERE process = ?1 ORDER BY last_bytes - first_bytes DESC, text",
+         WHERE process = ?1 ORDER BY last_bytes - first_bytes DESC, text LIMIT 8",
     )?;
     let types = types.query_map([process.0], |row| {
         Ok(GrowingType {

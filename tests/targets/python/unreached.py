@@ -1,5 +1,5 @@
-"""Objects that no root reaches: with a reference that native code did not give back, in cycles, and in cycles that the
-collector cannot see. Prints `made NAME=ADDRESS …`. Two threads mutate all the time."""
+"""Objects that no root reaches: with a reference that native code did not give back, in cycles, in cycles that the
+collector cannot see, and those that memtrace cannot see to be alive. Prints `made NAME=ADDRESS …`. Two threads mutate all the time."""
 
 import collections
 import ctypes
@@ -7,6 +7,7 @@ import functools
 import gc
 import sys
 import threading
+from xml.etree import ElementTree
 
 try:
     import torch
@@ -112,6 +113,17 @@ def hidden():
     function.__code__ = function.__code__.replace(co_consts=(None, (held,)))
 
 
+trees = []
+
+
+def unseen():
+    # The structures of C behind an element are no objects, and the collector does not track what they hold.
+    tree = ElementTree.fromstring("<order><item number='1'>a text of its own</item></order>")
+    trees.append(tree)
+    mark("unseen_attributes", tree[0].attrib)
+    mark("unseen_text", tree[0].text)
+
+
 def mutate():
     kept = collections.deque(maxlen=500)
     while True:
@@ -125,7 +137,7 @@ for _ in range(2):
     threading.Thread(target=mutate, daemon=True).start()
 # In threads of their own, whose stacks end with them: what is left there would point to the objects. Several times,
 # because free memory of the interpreter may point to some.
-for make in (surplus, cycles, hidden) * 8:
+for make in (surplus, cycles, hidden, unseen) * 8:
     maker = threading.Thread(target=make)
     maker.start()
     maker.join()

@@ -59,7 +59,7 @@ static PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// Least share of what is sought with a path, and the longest stop allowed.
+/// Least share of the blocks that must have a path, and the longest stop allowed.
 const FOUND: f64 = 0.95;
 const LONGEST_STOP: Duration = Duration::from_millis(5);
 
@@ -173,7 +173,7 @@ impl Program {
         Ok(command)
     }
 
-    /// A path as far as the program's source has it: without words in blocks and their places, and whatever the index.
+    /// The part of a path that stands in the source of the program: without indices, and without words in blocks.
     fn named(&self, way: &Value) -> String {
         let steps = way["path"].as_array().into_iter().flatten();
         let names = steps.filter_map(|step| step["name"].as_str());

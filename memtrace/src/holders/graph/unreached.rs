@@ -134,11 +134,65 @@ impl Graph<'_> {
         };
         counts.retain(|object, _| !rests.contains_key(object));
         self.explained = counts;
+        let mut hiders = self.reach_rests(&rests, words.as_ref(), memory, is_over);
+        // A cycle leads back to what hides it; anything else is memory that has not been cleared.
+        hiders.retain(|hider| self.reached(*hider).is_some());
+        self.reach_unreached(Unreached::Hidden, hiders, memory, is_over);
+        self.reach_unreached(Unreached::Cycle, tracked, memory, is_over);
+        self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
+    }
+
+    /// Reaches those of the `sought` addresses that are of live objects and that nothing has reached: the collector does
+    /// not track them. The arguments are as above.
+    pub(in crate::holders) fn search_untracked(
+        &mut self,
+        sought: &[u64],
+        younger: &[Block],
+        pools: &[Range<u64>],
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
+        let Some(python) = self.python else { return };
+        let mut rests: FastMap<u64, u64> = FastMap::default();
+        for &address in sought {
+            let object = self.object_at(address, memory.now());
+            let object = object.filter(|&object| {
+                let is_reached = [address, object].map(|at| self.reached(at).is_some());
+                is_reached == [false; 2] && self.is_in_use(address, memory.now())
+            });
+            let rest = object.and_then(|object| python.reference_count(memory.now(), object));
+            rests.extend(object.zip(rest));
+        }
+        let words = self.words_to(&rests, &FastMap::default(), younger, pools, memory, is_over);
+        self.reach_rests(&rests, words.as_ref(), memory, is_over);
+    }
+
+    /// Whether the memory at an address was not given back to its allocator.
+    fn is_in_use(&self, address: u64, memory: &Live) -> bool {
+        let piece = || Piece::at(self.python?.minor(), memory, address);
+        match self.blocks.containing(address) {
+            _ if self.is_in_pool(address) => piece().is_some_and(|piece| !piece.is_free(memory)),
+            // Another allocator may have freed it since, unseen.
+            Some(_) if self.native.note.is_some() => false,
+            Some(block) => native::is_allocated(memory, self.blocks.block(block)),
+            None => false,
+        }
+    }
+
+    /// Reaches objects by why the `rests` of their references are not known, from the words that point to them. Returns
+    /// what may hide cycles.
+    fn reach_rests(
+        &mut self,
+        rests: &FastMap<u64, u64>,
+        words: Option<&FastMap<u64, Words>>,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Vec<u64> {
         let none = Words::default();
         let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
         let mut hiders = Vec::new();
-        for (&object, &rest) in &rests {
-            let why = match &words {
+        for (&object, &rest) in rests {
+            let why = match words {
                 Some(words) => words.get(&object).unwrap_or(&none).why(rest),
                 None => Why::Unclear,
             };
@@ -152,14 +206,10 @@ impl Graph<'_> {
                 _ => None,
             });
         }
-        for why in [Unreached::Surplus, Unreached::Unclear] {
-            self.reach_unreached(why, roots.remove(&why).unwrap_or_default(), memory, is_over);
+        for (why, objects) in roots {
+            self.reach_unreached(why, objects, memory, is_over);
         }
-        // A cycle leads back to what hides it; anything else is memory that has not been cleared.
-        hiders.retain(|hider| self.reached(*hider).is_some());
-        self.reach_unreached(Unreached::Hidden, hiders, memory, is_over);
-        self.reach_unreached(Unreached::Cycle, tracked, memory, is_over);
-        self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
+        hiders
     }
 
     /// How many references of each object are not among those counted, if there are any.

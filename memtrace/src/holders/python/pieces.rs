@@ -17,7 +17,7 @@ pub(in super::super) struct Finder<'a> {
 /// Where the objects of a type are.
 #[derive(Clone, Copy, Default)]
 struct Header {
-    /// Among the types that were found; `None`: it is none.
+    /// Among the types that were found; `None`: the word is not the address of a type.
     number: Option<u32>,
     /// Bytes of a piece before an object, and those of the piece at least.
     before: usize,

@@ -121,7 +121,7 @@ impl Keepers<'_> {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
-            // What was seen of most objects in arenas is no single container.
+            // The search saw what holds most objects in these arenas, and it is not one container.
             None if key.layer == Layer::Python && knows_most(key) => None,
             None => self.guess(class, key),
         }
