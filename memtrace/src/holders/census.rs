@@ -23,8 +23,10 @@ const SAMPLE: usize = 128;
 /// Most types of a process that are counted: those that take most memory. The addresses of all take 128 KiB.
 const MOST_COUNTED: usize = 128;
 
-/// Most words that are looked at as types. A program has some thousands of types; other memory may look like any number.
-const MOST_TYPES: usize = 1 << 16;
+/// Most types that are found, which take up to 32 MiB, and words that are looked at as types. A program has some thousands
+/// of types; other memory may look like any number.
+const MOST_TYPES: usize = 1 << 13;
+const MOST_WORDS: usize = 1 << 16;
 
 /// The objects of one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,10 @@ pub(crate) fn count(
     let pools = pools::find(minor, &mappings, &memory, is_over);
     let finder = RefCell::new(Finder::new(&python, &memory));
     let mut kinds: Vec<Kind> = Vec::new();
-    let is_late = || is_over() || finder.borrow().looked_at() > MOST_TYPES;
+    let is_late = || {
+        let finder = finder.borrow();
+        is_over() || finder.found() > MOST_TYPES || finder.looked_at() > MOST_WORDS
+    };
     let is_whole = pools::pieces(minor, &pools, &memory, &is_late, &mut |start, piece| {
         if let Some((before, number)) = finder.borrow_mut().object_in(piece) {
             if kinds.len() <= number {

@@ -87,6 +87,11 @@ impl<'a> Finder<'a> {
         header
     }
 
+    /// Types that were found so far.
+    pub(in super::super) fn found(&self) -> usize {
+        self.types.len()
+    }
+
     /// Words that were looked at as types so far.
     pub(in super::super) fn looked_at(&self) -> usize {
         self.known.len()
