@@ -20,6 +20,7 @@ mod halt;
 mod news;
 mod pauser;
 mod process;
+mod returns;
 mod seize;
 mod wire;
 

@@ -4,22 +4,22 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     ffi::CStr,
-    fs,
     io::{self, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::{fs::FileExt, net::UnixStream},
+        unix::net::UnixStream,
     },
     time::{Duration, Instant},
 };
 
-use memtrace_common::{event::Unwinding, kernel::HOLDER_COMM};
+use memtrace_common::kernel::HOLDER_COMM;
 
 use super::{
     Stops,
     collector::{Collector, State},
     halt::Halts,
     news::{drain, poll, watch_children},
+    returns::restore,
     seize,
     wire::{Inbox, Notice, Request},
 };
@@ -47,6 +47,7 @@ const CROWD: usize = 16;
 const LONGEST_DEATH: Duration = Duration::from_secs(120);
 
 /// A traced thread.
+#[derive(Clone)]
 struct Thread {
     tgid: u32,
     /// In a stop that ends only by a request; a group-stop is left to its originator.
@@ -453,19 +454,32 @@ impl<S: Stops> Process<S> {
         let Some(tgid) = self.threads.get(&tid).map(|thread| thread.tgid) else {
             return;
         };
-        if let Some(wanted) = self.wanting.get(&tid).filter(|wanted| wanted.tgid == tgid) {
+        let wanted = self.wanting.get(&tid).filter(|wanted| wanted.tgid == tgid);
+        if let Some(call) = wanted.map(|wanted| wanted.call) {
             // It asks for its own process to be released, and is the last to go.
             let others = |(&other, thread): (&u32, &Thread)| other != tid && thread.tgid == tgid;
-            if self.threads.iter().any(others) {
+            if self.threads.iter().any(others) || self.finds_more(tgid) {
                 return;
             }
-            if wanted.call != Call::Cloned {
+            if call != Call::Cloned {
                 let _ = ptrace::repeat_call(tid);
             }
         }
         let _ = ptrace::detach(tid, signal);
         self.forget(tid);
         self.left(tgid);
+    }
+
+    /// Whether a process that is being released has threads that were made meanwhile and have not stopped yet.
+    fn finds_more(&mut self, tgid: u32) -> bool {
+        let new = seize::traced(tgid, |tid| self.threads.contains_key(&tid));
+        let leaving = Thread {
+            leaving: true,
+            ..Thread::of(tgid)
+        };
+        self.threads
+            .extend(new.iter().map(|&tid| (tid, leaving.clone())));
+        !new.is_empty()
     }
 
     /// Handles tracers that are waiting for a process that may have been released.
@@ -475,6 +489,7 @@ impl<S: Stops> Process<S> {
             .iter()
             .filter_map(|(&tid, thread)| (thread.tgid == tgid).then_some(tid));
         match (rest.next(), rest.next()) {
+            (None, _) if self.finds_more(tgid) => return,
             (None, _) => {}
             (Some(last), None) => {
                 // It may be the one waiting for the others to be left.
@@ -578,15 +593,4 @@ impl Thread {
             leaving: false,
         }
     }
-}
-
-/// Puts the return addresses of a stopped thread back.
-fn restore(unwinding: &Unwinding) -> io::Result<()> {
-    let path = format!("/proc/{}/mem", unwinding.tgid);
-    let memory = fs::File::options().write(true).open(path)?;
-    let returns = unwinding.returns.iter().take(unwinding.n as usize);
-    for entry in returns {
-        memory.write_all_at(&entry.original.to_ne_bytes(), entry.slot)?;
-    }
-    Ok(())
 }
