@@ -2,6 +2,7 @@
 //! known fault and without it. Judged is the first screen of `memtrace diagnose`, and its rate is
 //! compared with the growth of resident memory, which a second copy shows untraced meanwhile.
 
+mod condition;
 mod program;
 mod resident;
 mod screen;
@@ -10,9 +11,10 @@ mod table;
 
 use crate::{
     command::{self, build_memtrace, output, target_dir},
-    targets::{check, each, mode, running::Running},
+    targets::{beside_load, check, each, mode, running::Running},
 };
 use anyhow::{Context, Result, bail};
+use condition::{Condition, LATE, LOAD};
 use program::Programs;
 use screen::Screen;
 use std::{
@@ -20,6 +22,8 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Mutex,
+    thread,
+    time::Duration,
 };
 use summary::Outcome;
 use table::{CASES, Case};
@@ -53,6 +57,9 @@ pub(crate) struct Options {
     /// The memtrace to judge [default: built from this repository]
     #[arg(long, value_name = "PATH")]
     memtrace: Option<PathBuf>,
+    /// Record each program also on a loaded machine, with slow probes, early, late and from its start, and compare the classes
+    #[arg(long)]
+    conditions: bool,
     /// Print the first screen of every wrong answer
     #[arg(long)]
     screens: bool,
@@ -63,11 +70,20 @@ struct Run {
     case: &'static Case,
     leaks: bool,
     seed: u64,
+    condition: Condition,
 }
 
 impl Run {
-    fn name(&self) -> String {
+    /// Of all conditions.
+    fn program(&self) -> String {
         format!("{}-{}-{}", self.case.name, mode(self.leaks), self.seed)
+    }
+
+    fn name(&self) -> String {
+        match self.condition {
+            Condition::Usual => self.program(),
+            condition => format!("{}-{}", self.program(), condition.name()),
+        }
     }
 }
 
@@ -90,13 +106,8 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&recordings)
         .with_context(|| format!("cannot make `{}`", recordings.display()))?;
     let programs = Programs::build(&cases, options.python.as_deref(), &folder)?;
-    let seeds = options.first_seed..options.first_seed + options.runs;
-    let runs: Vec<Run> = seeds
-        .flat_map(|seed| cases.iter().map(move |case| (*case, seed)))
-        .flat_map(|(case, seed)| case.modes().map(move |leaks| Run { case, leaks, seed }))
-        .collect();
     let outcomes = Mutex::new(Vec::new());
-    each(&runs, options.jobs, |run| {
+    let one = |run: &Run| {
         let outcome = match programs.missing(run.case) {
             Some(missing) => Outcome::skipped(run, missing),
             None => judged(
@@ -112,8 +123,33 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
             outcomes.push(outcome);
         }
         Ok(())
-    })?;
-    summary::print(&outcomes.into_inner().unwrap_or_default())
+    };
+    let conditions = match options.conditions {
+        true => Condition::ALL.as_slice(),
+        false => &[Condition::Usual],
+    };
+    for &condition in conditions {
+        let runs = runs(&cases, options, condition);
+        let threads = if condition == Condition::Loaded { LOAD } else { 0 };
+        beside_load(threads, || each(&runs, options.jobs, one))?;
+    }
+    let outcomes = outcomes.into_inner().unwrap_or_default();
+    condition::print(&outcomes);
+    summary::print(&outcomes)
+}
+
+fn runs(cases: &[&'static Case], options: &Options, condition: Condition) -> Vec<Run> {
+    let seeds = options.first_seed..options.first_seed + options.runs;
+    let programs = seeds.flat_map(|seed| cases.iter().map(move |case| (*case, seed)));
+    let run = |(case, seed): (&'static Case, u64)| {
+        case.modes().map(move |leaks| Run {
+            case,
+            leaks,
+            seed,
+            condition,
+        })
+    };
+    programs.flat_map(run).collect()
 }
 
 fn chosen(options: &Options) -> Result<Vec<&'static Case>> {
@@ -163,7 +199,12 @@ fn judged(
 
 /// Records one copy of a program while another grows untraced: bytes per second of the latter.
 fn record(run: &Run, programs: &Programs, memtrace: &Path, recording: &Path) -> Result<f64> {
-    let Run { case, leaks, seed } = *run;
+    let Run {
+        case,
+        leaks,
+        seed,
+        condition,
+    } = *run;
     let untraced = Running::start(&mut programs.command(case, leaks, seed), case.name)?;
     let seconds = f64::from(case.seconds);
     let mut record = Command::new(memtrace);
@@ -172,15 +213,24 @@ fn record(run: &Run, programs: &Programs, memtrace: &Path, recording: &Path) -> 
         .arg(format!("{}s", case.seconds))
         .arg("--output")
         .arg(recording);
-    std::thread::scope(|scope| {
+    if condition == Condition::Slow {
+        record.arg("--one-by-one");
+    }
+    let mut program = programs.command(case, leaks, seed);
+    thread::scope(|scope| {
         let truth = scope.spawn(|| resident::growth(&untraced, seconds));
-        match case.launched {
-            true => launch(&mut record, programs.command(case, leaks, seed), case.name),
-            false => {
-                let traced = Running::start(&mut programs.command(case, leaks, seed), case.name)?;
-                check(record.args(["--pid", &traced.id().to_string()]))
+        if condition.launches(case) {
+            launch(&mut record, program, case.name)?;
+        } else {
+            let traced = match condition {
+                Condition::Early => Running::spawn(&mut program, case.name)?,
+                _ => Running::start(&mut program, case.name)?,
+            };
+            if condition == Condition::Late {
+                thread::sleep(Duration::from_secs(LATE));
             }
-        }?;
+            check(record.args(["--pid", &traced.id().to_string()]))?;
+        }
         match truth.join() {
             Ok(truth) => truth,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -9,7 +9,8 @@ use crate::command;
 use anyhow::{Context, Result, bail};
 use std::{
     process::{Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
 };
 
 /// The mode argument of a program, also in the names of its files.
@@ -30,12 +31,29 @@ pub(crate) fn each<T: Sync>(
         }
         Ok(())
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let jobs: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
         jobs.into_iter().try_for_each(|job| match job.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         })
+    })
+}
+
+/// Does something beside so many busy threads.
+pub(crate) fn beside_load<T>(threads: usize, action: impl FnOnce() -> T) -> T {
+    let busy = AtomicBool::new(true);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let done = action();
+        busy.store(false, Ordering::Relaxed);
+        done
     })
 }
 

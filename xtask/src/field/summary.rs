@@ -1,6 +1,6 @@
 //! Judges answers and counts them.
 
-use super::{Run, screen::Screen, table::Case};
+use super::{Run, condition::Condition, screen::Screen, table::Case};
 use crate::targets::share::Share;
 use anyhow::{Result, bail};
 use std::{collections::BTreeMap, fmt};
@@ -15,7 +15,9 @@ const TOLERANCE: f64 = 0.15;
 pub(super) struct Outcome {
     case: &'static Case,
     name: String,
+    program: String,
     leaks: bool,
+    condition: Condition,
     /// `Err`: what the machine lacks.
     answer: Result<Answer, String>,
 }
@@ -105,10 +107,8 @@ impl Outcome {
             screen,
         };
         Ok(Outcome {
-            case,
-            name: run.name(),
-            leaks: run.leaks,
             answer: Ok(answer),
+            ..Outcome::skipped(run, "")
         })
     }
 
@@ -116,9 +116,29 @@ impl Outcome {
         Outcome {
             case: run.case,
             name: run.name(),
+            program: run.program(),
             leaks: run.leaks,
+            condition: run.condition,
             answer: Err(missing.to_owned()),
         }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The program with its fault or without it, under any condition.
+    pub(super) fn program(&self) -> &str {
+        &self.program
+    }
+
+    pub(super) fn condition(&self) -> Condition {
+        self.condition
+    }
+
+    /// `None`: it was not recorded.
+    pub(super) fn class(&self) -> Option<&str> {
+        Some(&self.answer.as_ref().ok()?.screen.class)
     }
 
     /// Prints a line, and with `screens` the first screen if it is not right.

@@ -22,21 +22,29 @@ impl Running {
     /// # Errors
     /// It cannot be started, or prints nothing.
     pub(crate) fn start(command: &mut Command, name: &str) -> Result<Running> {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start {name}"))?;
-        let stdout = child.stdout.take().context("no standard output")?;
-        let mut running = Running {
-            child,
-            stdout: BufReader::new(stdout),
-            line: String::new(),
-        };
+        let mut running = Running::spawn(command, name)?;
         running.stdout.read_line(&mut running.line)?;
         if running.line.is_empty() {
             bail!("{name} ended before it was warm");
         }
         Ok(running)
+    }
+
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(crate) fn spawn(command: &mut Command, name: &str) -> Result<Running> {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let stdout = child.stdout.take().context("no standard output")?;
+        Ok(Running {
+            child,
+            stdout: BufReader::new(stdout),
+            line: String::new(),
+        })
     }
 
     /// What it printed once it was warm.

@@ -7,17 +7,14 @@ mod program;
 mod table;
 
 use super::{Diagnosis, KeptBy, Options, Verdict, diagnosis, snapshots};
-use crate::targets::{check, each, running::Running, share::Share};
+use crate::targets::{beside_load, check, each, running::Running, share::Share};
 use anyhow::{Result, bail};
 use program::{Programs, start};
 use std::{
     collections::BTreeMap,
     path::Path,
     process::Command,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Mutex,
 };
 use table::{PAIRS, Pair};
 
@@ -118,19 +115,8 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
         }
         Ok(())
     };
-    let busy = AtomicBool::new(options.loaded && !options.kept);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while busy.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        let done = each(&runs, options.jobs, one);
-        busy.store(false, Ordering::Relaxed);
-        done
-    })?;
+    let threads = if options.loaded && !options.kept { 2 } else { 0 };
+    beside_load(threads, || each(&runs, options.jobs, one))?;
     let outcomes = outcomes.into_inner().unwrap_or_default();
     if outcomes.is_empty() {
         bail!("no such recording in {}", folder.display());
