@@ -133,6 +133,7 @@ pub enum Action {
         len: u64,
         flags: u32,
         stack: StackId,
+        by_allocator: bool,
     },
     /// brk returned: the break requested (0: a query) and the break now.
     Brk {

@@ -130,7 +130,11 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     };
     for &condition in conditions {
         let runs = runs(&cases, options, condition);
-        let threads = if condition == Condition::Loaded { LOAD } else { 0 };
+        let threads = if condition == Condition::Loaded {
+            LOAD
+        } else {
+            0
+        };
         beside_load(threads, || each(&runs, options.jobs, one))?;
     }
     let outcomes = outcomes.into_inner().unwrap_or_default();

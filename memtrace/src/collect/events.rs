@@ -134,6 +134,7 @@ impl Collector {
                 len,
                 flags: map.map_flags,
                 stack,
+                by_allocator,
             },
         };
         self.accounts.apply(&map.header, action);

@@ -348,10 +348,12 @@ fn apply_to_space(space: &mut Space, book: &mut Book, tid: u32, time_ns: u64, ac
             len,
             flags,
             stack,
+            by_allocator,
         } => space.remap_end(
             tid,
             (!failed).then_some((addr, len)),
             flags,
+            by_allocator,
             born(stack),
             book,
         ),

@@ -325,16 +325,17 @@ impl Space {
     /// `mapped` is the new range, `None` when the call failed. A success counts
     /// as realloc does: the old range was released, the new
     /// one allocated at mremap's stack. That holds as well for a mapping from
-    /// before attach, which thereby becomes known.
+    /// before attach, which thereby becomes known. An allocator's stays its own.
     pub(super) fn remap_end(
         &mut self,
         tid: u32,
         mapped: Option<(u64, u64)>,
         flags: u32,
+        by_allocator: bool,
         born: Birth,
         book: &mut Book,
     ) {
-        let kind = match self.pending.remove(&(tid, Layer::Vm)) {
+        let mut kind = match self.pending.remove(&(tid, Layer::Vm)) {
             Some(Pending::Remap(pieces, kind)) => {
                 if mapped.is_none() || flags & MREMAP_DONTUNMAP != 0 {
                     self.put_back(pieces, book);
@@ -349,6 +350,7 @@ impl Space {
             }
             None => MapKind::default(),
         };
+        kind.by_allocator |= by_allocator;
         if let Some((addr, len)) = mapped {
             self.mmap(addr, len, kind, born, book);
         }

@@ -59,6 +59,7 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::LimitList => {
             "limit that list where it is filled, or remove items that are no longer needed"
         }
+        Advice::LimitBuffer => "empty that buffer, or write it out, where it is enlarged",
         Advice::LimitDict => {
             "limit that dict where it is filled, or delete keys that are no longer needed"
         }

@@ -10,12 +10,7 @@ use super::{Diagnosis, KeptBy, Options, Verdict, diagnosis, snapshots};
 use crate::targets::{beside_load, check, each, running::Running, share::Share};
 use anyhow::{Result, bail};
 use program::{Programs, start};
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    process::Command,
-    sync::Mutex,
-};
+use std::{collections::BTreeMap, path::Path, process::Command, sync::Mutex};
 use table::{PAIRS, Pair};
 
 /// Share of the leaks that must be right in everything, and of those that something keeps, that must show the path.
@@ -115,7 +110,11 @@ pub(super) fn run_all(options: &Options, memtrace: &Path, folder: &Path) -> Resu
         }
         Ok(())
     };
-    let threads = if options.loaded && !options.kept { 2 } else { 0 };
+    let threads = if options.loaded && !options.kept {
+        2
+    } else {
+        0
+    };
     beside_load(threads, || each(&runs, options.jobs, one))?;
     let outcomes = outcomes.into_inner().unwrap_or_default();
     if outcomes.is_empty() {

@@ -60,7 +60,7 @@ impl ProcessSeries {
         last.map_or(0, |before| before + 2)
     }
 
-    pub(super) fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
+    pub(crate) fn sum<'a>(&self, parts: impl Iterator<Item = &'a [f64]>) -> Vec<f64> {
         let mut sum = vec![0.0; self.times.len()];
         for part in parts {
             for (sum, value) in sum.iter_mut().zip(part) {

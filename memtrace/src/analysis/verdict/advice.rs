@@ -43,6 +43,8 @@ pub(crate) enum Advice {
     FindUnseenKeeper,
     LimitContainer,
     LimitList,
+    /// A block that is enlarged again and again.
+    LimitBuffer,
     LimitDict,
     LimitCache,
     /// A container that has a limit.
@@ -156,6 +158,9 @@ impl Advice {
     pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
         match self {
             Advice::FindKeeper => limit,
+            Advice::LimitBuffer if !matches!(limit, Advice::FindKeeper | Advice::DropReference) => {
+                limit
+            }
             // A guess does not name the objects.
             Advice::RecordObjects if is_proven => limit,
             // Python unmaps what is no longer kept.

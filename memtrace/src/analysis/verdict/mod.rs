@@ -24,6 +24,7 @@ mod quality;
 mod rule;
 mod shape;
 mod site;
+mod stepped;
 mod subjects;
 mod survival;
 mod thresholds;

@@ -6,17 +6,18 @@ use super::{
     context::Context,
     detectors::SITE,
     diagnosis::{Scope, Verdict},
-    evidence::{Amount, Evidence, Statement, grown},
+    evidence::{Amount, Evidence, Statement},
     keepers::pools,
     line,
     offset::Offset,
     rule::OfSite,
     shape::{Judged, Shape},
+    stepped::Stepped,
     subjects::{COUNT_FLOOR, Grown, JudgedSite, LIVE, SiteFinding},
     survival::{self, Survival},
     thresholds::{
-        FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR, SLOWING,
-        STEADY, STEADY_BY_WORK, WITHOUT_STACK,
+        FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, PROCESS_FLOOR, SITE_FLOOR, SLOWING, STEADY,
+        STEADY_BY_WORK, WITHOUT_STACK,
     },
 };
 use crate::{
@@ -58,34 +59,8 @@ static OF_POOL: Statement = Statement {
     sentence: "{sites} sites whose blocks one container keeps, together:",
 };
 
-static ARENAS_OF_SITE: Statement = Statement {
-    name: "site_took_arenas",
-    sentence: "{growth} in arenas of Python's object allocator were requested here",
-};
-
-static ARENAS: Statement = Statement {
-    name: "arenas_grow",
-    sentence: "all arenas: {growth} in {length}, {rate}",
-};
-
-static ARENA: Statement = Statement {
-    name: "arena_of_many",
-    sentence: "an arena holds many objects: this line merely triggered a new one",
-};
-
-static CHUNKS_OF_SITE: Statement = Statement {
-    name: "site_took_chunks",
-    sentence: "{growth} in chunks of the heap of {heap} were requested here",
-};
-
-static CHUNKS: Statement = Statement {
-    name: "chunks_grow",
-    sentence: "all chunks: {growth} in {length}, {rate}",
-};
-
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
-    let series = context.series;
     let tested: Vec<(&SiteSeries, Judged)> = tested_sites(context)
         .filter(|site| {
             let last = site.live_bytes.last();
@@ -94,9 +69,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let arenas = course_of_arenas(context);
-    let heap = series.mapped(Use::Runtime);
-    let heap = Judged::of(&series.times, &heap, context.window.from, SITE_FLOOR).ok();
+    let stepped = Stepped::of(context, &tested);
     // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -111,19 +84,11 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
                 true => adjusted.next().unwrap_or(1.0),
                 false => judged.trend.p_value,
             };
-            let pool = match (site.key.layer, site.mapping) {
-                (Layer::Python, _) => arenas.as_ref(),
-                (_, Some(Use::Runtime)) => heap.as_ref(),
-                _ => None,
+            let found = match stepped.kind_of(site) {
+                Some(kind) => stepped.part(context, site, kind)?,
+                None => alone(context, site, &judged, p, offset.of_site(&site.key))?,
             };
-            match pool {
-                Some(pool) if pool.is_material() => pooled(context, site, pool),
-                Some(_) => None,
-                None => {
-                    let found = alone(context, site, &judged, p, offset.of_site(&site.key))?;
-                    Some(finish(context, site, found))
-                }
-            }
+            Some(finish(context, site, found))
         })
         .collect();
     add_pools(context, &offset, &mut judged);
@@ -221,20 +186,6 @@ fn tested_sites<'a>(context: &Context<'a>) -> impl Iterator<Item = &'a SiteSerie
         Some(Use::Stack) => window.change(&site.live_count) >= COUNT_FLOOR,
         Some(Use::Program | Use::Runtime) | None => true,
     })
-}
-
-/// The course of Python's arenas together. They are requested in steps of up to a MiB; where their objects fill them
-/// at a steady rate, what is resident beyond the blocks of malloc shows it better.
-fn course_of_arenas(context: &Context) -> Option<Judged> {
-    let Context { series, window, .. } = context;
-    let judged = |values: &[f64], floor| Judged::of(&series.times, values, window.from, floor).ok();
-    let whole = judged(&series.python, SITE_FLOOR)?;
-    let grown = window.change(&series.python);
-    let filled = judged(&series.beyond_blocks()?, PROCESS_FLOOR);
-    // At most one arena was there before, partly filled.
-    let fills =
-        |filled: &Judged| filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * grown;
-    Some(filled.filter(fills).unwrap_or(whole))
 }
 
 /// A site's own course, after the start.
@@ -374,52 +325,6 @@ fn late_to_early(context: &Context, site: &SiteSeries, judged: &Judged) -> Late 
         unit: "allocation of other sites",
         steady: STEADY_BY_WORK,
     }
-}
-
-/// A site that requested arenas or chunks of a heap. Which site needs the next one is chance, so all together have one
-/// shape.
-fn pooled(context: &Context, site: &SiteSeries, pool: &Judged) -> Option<JudgedSite> {
-    let Context { series, window, .. } = context;
-    let growth = window.change(&site.live_bytes);
-    let trend = &pool.trend;
-    if growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
-        return None;
-    }
-    let runtime = site.code.runtime.filter(|_| site.key.layer == Layer::Vm);
-    let all = match runtime {
-        None => window.change(&series.python),
-        Some(_) => window.change(&series.mapped(Use::Runtime)),
-    };
-    let share = growth / all.max(growth);
-    let (class, runner_up) = match pool.shape() {
-        Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => (Class::Undetermined, Class::Leak),
-        Shape::Steady => (Class::Leak, Class::Cache),
-        Shape::Slowing if runtime.is_none() => (Class::Cache, Class::Leak),
-        _ => (Class::Undetermined, Class::Leak),
-    };
-    let of_site = ("growth", Amount::Change(growth));
-    let evidence = match runtime {
-        None => vec![
-            ARENAS_OF_SITE.with([of_site]),
-            ARENAS.with(grown(trend)),
-            ARENA.with([]),
-        ],
-        Some(heap) => vec![
-            CHUNKS_OF_SITE.with([of_site, ("heap", Amount::Word(heap.name))]),
-            CHUNKS.with(grown(trend)),
-        ],
-    };
-    let found = SiteFinding {
-        grade: match class {
-            Class::Undetermined => Grade::D,
-            _ => Grade::C,
-        },
-        evidence,
-        runner_up,
-        rate: Some(share * trend.slope),
-        growth: share * trend.growth(),
-    };
-    Some(finish(context, site, (class, found)))
 }
 
 fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> JudgedSite {

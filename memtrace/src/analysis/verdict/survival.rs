@@ -47,6 +47,11 @@ fn more(window: Window, counts: &[f64]) -> f64 {
     ends.map_or(0.0, |(last, first)| last - first)
 }
 
+/// Whether blocks of the site are replaced by larger ones, and do not become more.
+pub(super) fn is_buffer(context: &Context, site: &SiteSeries) -> bool {
+    more(context.window, &site.live_count) < 2.0
+}
+
 /// The share of the blocks allocated in the window by which the site grew; `None` if that is less
 /// than a leak's.
 pub(super) fn all_stay(context: &Context, site: &SiteSeries) -> Option<f64> {
@@ -77,7 +82,7 @@ impl Survival {
 
     pub(super) fn of(context: &Context, site: &SiteSeries) -> Survival {
         let Context { series, window, .. } = context;
-        if more(*window, &site.live_count) < 2.0 {
+        if is_buffer(context, site) {
             return Survival::OneBlock;
         }
         if let Some(share) = all_stay(context, site) {

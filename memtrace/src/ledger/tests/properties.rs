@@ -253,6 +253,7 @@ fn step(b: &mut Bench, random: &mut Random, tgid: u32, model: &mut Model, mappin
                 len: new.1 * PAGE,
                 flags,
                 stack: StackId(stack),
+                by_allocator: false,
             };
             b.does(tgid, 9, action);
             if !failed {

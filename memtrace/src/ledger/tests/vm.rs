@@ -18,6 +18,7 @@ fn remap(b: &mut Bench, old: (u64, u64), new: Option<(u64, u64)>, flags: u32, st
         len: len * PAGE,
         flags,
         stack: StackId(stack),
+        by_allocator: false,
     };
     b.does(1, 1, action);
 }
@@ -206,6 +207,31 @@ fn mremap_keeps_the_kind_of_the_mapping() {
     };
     b.does(1, 1, action);
     remap(&mut b, (10, 1), Some((20, 2)), 1, 8);
+    let changes = b.ledger.take_changes();
+    let moved = changes.sites.iter().find(|(key, _)| key.stack.0 == 8);
+    assert!(moved.unwrap().0.by_allocator);
+}
+
+#[test]
+fn an_allocator_enlarges_a_mapping_from_before_the_attach() {
+    let mut b = Bench::new();
+    b.does(
+        1,
+        1,
+        Action::RemapBegin {
+            addr: 10 * PAGE,
+            len: PAGE,
+        },
+    );
+    let action = Action::RemapEnd {
+        failed: false,
+        addr: 20 * PAGE,
+        len: 2 * PAGE,
+        flags: 1,
+        stack: StackId(8),
+        by_allocator: true,
+    };
+    b.does(1, 1, action);
     let changes = b.ledger.take_changes();
     let moved = changes.sites.iter().find(|(key, _)| key.stack.0 == 8);
     assert!(moved.unwrap().0.by_allocator);

@@ -121,6 +121,17 @@ static void enqueue(int count)
     waiting.push_back(text());
 }
 
+// Every sample is kept for a percentile.
+static std::vector<double> samples;
+
+static void take_samples(int)
+{
+    for (int i = 0; i < 700; i++)
+        samples.push_back(uniform(1, 1000)); // allocates: samples
+    if (!leaks)
+        samples.clear();
+}
+
 // Not leaks: a cache with a limit that fills up meanwhile.
 static std::map<int, std::string> cache;
 
@@ -137,7 +148,7 @@ int main(int argc, char **argv)
     engine.seed(std::stoi(argv[2]));
     const std::map<std::string, void (*)(int)> faults = {
         { "topics", add_topic }, { "cycles", accept_connection }, { "base", send_message }, { "listeners", add_listener },
-        { "futures", start_job }, { "waiting", enqueue }, { "cache", fill_cache },
+        { "futures", start_job }, { "waiting", enqueue }, { "samples", take_samples }, { "cache", fill_cache },
     };
     auto handle = faults.at(argv[3]);
     int limit = argc > 4 ? std::stoi(argv[4]) : 1 << 30;

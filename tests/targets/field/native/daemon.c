@@ -215,6 +215,18 @@ static void arenas(unsigned count)
         pthread_detach(thread);
 }
 
+// Each request is appended to a log that is never written out.
+static char *text_of_log;
+static size_t length_of_log;
+
+static void append_to_log(unsigned count)
+{
+    size_t more = uniform(3000, 9000);
+    text_of_log = realloc(text_of_log, length_of_log + more); // allocates: log
+    memset(text_of_log + length_of_log, 'l', more);
+    length_of_log = leaks ? length_of_log + more : 0;
+}
+
 static const struct {
     const char *name;
     void (*handle)(unsigned);
@@ -222,7 +234,7 @@ static const struct {
     { "remembered", remember }, { "error_path", error_path }, { "short_uploads", short_uploads },
     { "file_segments", file_segments }, { "thread_per_request", thread_per_request }, { "filters", filters },
     { "folders", folders }, { "sessions", log_in }, { "environment", publish },
-    { "ring", ring }, { "bursts", bursts }, { "arenas", arenas },
+    { "log", append_to_log }, { "ring", ring }, { "bursts", bursts }, { "arenas", arenas },
 };
 
 int main(int argc, char **argv)

@@ -13,6 +13,7 @@ use std::{
 
 static CACHE: LazyLock<Mutex<HashMap<u64, Vec<u8>>>> = LazyLock::new(Default::default);
 static AUDIT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static JOURNAL: Mutex<String> = Mutex::new(String::new());
 
 struct Random(u64);
 
@@ -70,6 +71,14 @@ fn main() {
                 audit.push(body(&mut random));
                 if !leaks {
                     audit.clear();
+                }
+            }
+            "journal" => {
+                let mut journal = JOURNAL.lock().unwrap();
+                let page = random.uniform(3000, 9000) as usize;
+                journal.extend(std::iter::repeat_n('j', page)); // allocates: journal
+                if !leaks {
+                    journal.clear();
                 }
             }
             "cycle" => pair(&mut random, leaks),

@@ -7,6 +7,7 @@ import atexit
 import ctypes
 import functools
 import gc
+import io
 import logging
 import logging.handlers
 import mmap
@@ -239,6 +240,18 @@ class Numbers:
             self.times.clear()
 
 
+class Export:
+    """Replies are also written to an export that nobody fetches."""
+
+    file = io.BytesIO()
+
+    def handle(self):
+        self.file.write(b"e" * random.randint(3000, 9000))  # allocates: export
+        if not leaks:
+            self.file.seek(0)
+            self.file.truncate()
+
+
 FAULTS = {
     "errors": Errors,
     "plans": Plans,
@@ -255,6 +268,7 @@ FAULTS = {
     "generators": Generators,
     "trees": Trees,
     "numbers": Numbers,
+    "export": Export,
 }
 
 service = FAULTS[sys.argv[3]]()

@@ -25,6 +25,14 @@ const fn lost(case: Case) -> Case {
     }
 }
 
+/// A block that is enlarged again and again.
+const fn buffer(case: Case) -> Case {
+    Case {
+        kind: "buffer",
+        ..case
+    }
+}
+
 const fn broker(fault: &'static str, name: &'static str, keeper: &'static [&'static str]) -> Case {
     Case {
         language: "C++",
@@ -53,6 +61,11 @@ pub(super) const CASES: &[Case] = &[
             "c-environment",
             &["environ", "known_values", "libc"],
         )
+    },
+    Case {
+        // Its heap is fragmented by blocks of changing sizes, also untraced.
+        quiet: &["retention"],
+        ..buffer(daemon("log", "c-log", &["text_of_log"]))
     },
     lost(daemon("error_path", "c-error-path", LOST)),
     lost(daemon("filters", "c-filters", LOST)),
@@ -98,6 +111,7 @@ pub(super) const CASES: &[Case] = &[
         ..broker("futures", "cpp-futures", &["futures"])
     },
     broker("waiting", "cpp-backlog", &["waiting"]),
+    buffer(broker("samples", "cpp-samples", &["samples"])),
     gateway("cache", "rust-cache", &["CACHE"]),
     gateway("audit", "rust-audit", &["AUDIT"]),
     Case {
@@ -114,5 +128,6 @@ pub(super) const CASES: &[Case] = &[
         "rust-channel",
         &["channel", "mpsc", "Receiver", "inbox"],
     ),
+    buffer(gateway("journal", "rust-journal", &["JOURNAL"])),
     lost(gateway("forgotten", "rust-forgotten", LOST)),
 ];

@@ -73,6 +73,10 @@ pub(super) const CASES: &[Case] = &[
     service("trees", "py-trees", &["history"]),
     service("numbers", "py-numbers", &["times"]),
     Case {
+        kind: "buffer",
+        ..service("export", "py-export", &["file"])
+    },
+    Case {
         launched: true,
         ..service("bus", "py-bus-launched", &["subscribers"])
     },

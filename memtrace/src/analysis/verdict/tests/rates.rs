@@ -45,6 +45,36 @@ fn rates_have_headers_and_rounding() {
 }
 
 #[test]
+fn what_fills_a_buffer_shows_between_its_steps() {
+    let filled = |steady: bool| {
+        of(&|t| {
+            // A vector doubles once, half way.
+            let buffer = if t < 60.0 { 8.0 } else { 16.0 };
+            let grown = if steady { 3.0 + t * 0.08 } else { buffer };
+            Moment {
+                memory: resident(10.0 + grown, 2.0, 0.0),
+                sites: vec![
+                    site(HEAP, "work", 1.0),
+                    (HEAP, "buffer", false, buffer * MIB, 1),
+                ],
+                ..Moment::default()
+            }
+        })
+    };
+    let steady = filled(true);
+    expect(&steady, Class::Leak);
+    assert_eq!(steady.verdicts[1].grade, Grade::C);
+    assert_rate(&steady.verdicts[1], 0.08 * MIB);
+    let stepped = filled(false);
+    assert!(
+        !stepped
+            .verdicts
+            .iter()
+            .any(|verdict| verdict.class.is_leak())
+    );
+}
+
+#[test]
 fn what_fills_arenas_shows_between_their_steps() {
     let filled = |steady: bool| {
         of(&|t| {

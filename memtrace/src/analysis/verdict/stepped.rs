@@ -1,0 +1,183 @@
+//! Memory that sites request in steps: Python's arenas, chunks of a runtime's heap, and buffers that are replaced by larger
+//! ones. Which site takes the next step is chance, so those of a kind are judged together, and by what fills them.
+
+use super::{
+    class::{Class, Grade},
+    context::Context,
+    evidence::{Amount, Evidence, Statement, grown},
+    shape::{Judged, Shape},
+    subjects::SiteFinding,
+    survival::is_buffer,
+    thresholds::{OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR},
+};
+use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use, ledger::SiteKey};
+
+static ARENAS_OF_SITE: Statement = Statement {
+    name: "site_took_arenas",
+    sentence: "{growth} in arenas of Python's object allocator were requested here",
+};
+
+static ARENAS: Statement = Statement {
+    name: "arenas_grow",
+    sentence: "all arenas: {growth} in {length}, {rate}",
+};
+
+static ARENA: Statement = Statement {
+    name: "arena_of_many",
+    sentence: "an arena holds many objects: this line merely triggered a new one",
+};
+
+static BUFFERS_OF_SITE: Statement = Statement {
+    name: "site_enlarged_buffers",
+    sentence: "{growth} in blocks that replace smaller ones were requested here",
+};
+
+static BUFFERS: Statement = Statement {
+    name: "buffers_fill",
+    sentence: "resident memory of all such blocks: {growth} in {length}, {rate}",
+};
+
+static CHUNKS_OF_SITE: Statement = Statement {
+    name: "site_took_chunks",
+    sentence: "{growth} in chunks of the heap of {heap} were requested here",
+};
+
+static CHUNKS: Statement = Statement {
+    name: "chunks_grow",
+    sentence: "all chunks: {growth} in {length}, {rate}",
+};
+
+/// What takes the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Arenas,
+    Chunks,
+    Buffers,
+}
+
+/// The memory of one kind.
+struct All {
+    course: Judged,
+    /// Bytes requested in the window.
+    growth: f64,
+}
+
+/// See the module. `None` for what does not grow enough to matter.
+pub(super) struct Stepped {
+    arenas: Option<All>,
+    chunks: Option<All>,
+    buffers: Option<All>,
+    of_buffers: Vec<SiteKey>,
+}
+
+impl Stepped {
+    pub(super) fn of(context: &Context, tested: &[(&SiteSeries, Judged)]) -> Stepped {
+        let series = context.series;
+        let buffers = tested.iter().filter(|(site, judged)| {
+            site.key.layer == Layer::Heap
+                && is_buffer(context, site)
+                && judged.shape() != Shape::Steady
+        });
+        let buffers: Vec<&SiteSeries> = buffers.map(|(site, _)| *site).collect();
+        let beyond = series.beyond_blocks();
+        let bytes = series.sum(buffers.iter().map(|site| site.live_bytes.as_slice()));
+        let filling = beyond.as_ref().map(|beyond| {
+            let parts = [beyond.as_slice(), bytes.as_slice()];
+            series.sum(parts.into_iter())
+        });
+        let chunks = series.mapped(Use::Runtime);
+        let all = |values: &[f64], filling: Option<&[f64]>, steps: Option<Judged>| {
+            let growth = context.window.change(values);
+            let course = filled(context, growth, filling).or(steps)?;
+            Some(All { course, growth })
+        };
+        let steps = |values: &[f64]| judged(context, values, SITE_FLOOR);
+        Stepped {
+            arenas: all(&series.python, beyond.as_deref(), steps(&series.python)),
+            chunks: all(&chunks, None, steps(&chunks)),
+            buffers: all(&bytes, filling.as_deref(), None),
+            of_buffers: buffers.iter().map(|site| site.key).collect(),
+        }
+    }
+
+    /// `None`: the site is judged by itself.
+    pub(super) fn kind_of(&self, site: &SiteSeries) -> Option<Kind> {
+        match (site.key.layer, site.mapping) {
+            (Layer::Python, _) => self.arenas.as_ref().map(|_| Kind::Arenas),
+            (_, Some(Use::Runtime)) => self.chunks.as_ref().map(|_| Kind::Chunks),
+            _ if self.of_buffers.contains(&site.key) => {
+                self.buffers.as_ref().map(|_| Kind::Buffers)
+            }
+            _ => None,
+        }
+    }
+
+    /// A site's part of the memory of a kind; `None` if that does not grow enough to matter, or the site's part.
+    pub(super) fn part(
+        &self,
+        context: &Context,
+        site: &SiteSeries,
+        kind: Kind,
+    ) -> Option<(Class, SiteFinding)> {
+        let all = match kind {
+            Kind::Arenas => &self.arenas,
+            Kind::Chunks => &self.chunks,
+            Kind::Buffers => &self.buffers,
+        };
+        let All {
+            course,
+            growth: of_all,
+        } = all.as_ref()?;
+        let trend = &course.trend;
+        let growth = context.window.change(&site.live_bytes);
+        if !course.is_material() || growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
+            return None;
+        }
+        let runtime = site.code.runtime.filter(|_| kind == Kind::Chunks);
+        let share = growth / of_all.max(growth);
+        let (class, runner_up) = match course.shape() {
+            Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => {
+                (Class::Undetermined, Class::Leak)
+            }
+            Shape::Steady => (Class::Leak, Class::Cache),
+            Shape::Slowing if runtime.is_none() => (Class::Cache, Class::Leak),
+            _ => (Class::Undetermined, Class::Leak),
+        };
+        let of_site = ("growth", Amount::Change(growth));
+        let evidence: Vec<Evidence> = match (kind, runtime) {
+            (Kind::Buffers, _) => vec![BUFFERS_OF_SITE.with([of_site]), BUFFERS.with(grown(trend))],
+            (_, None) => vec![
+                ARENAS_OF_SITE.with([of_site]),
+                ARENAS.with(grown(trend)),
+                ARENA.with([]),
+            ],
+            (_, Some(heap)) => vec![
+                CHUNKS_OF_SITE.with([of_site, ("heap", Amount::Word(heap.name))]),
+                CHUNKS.with(grown(trend)),
+            ],
+        };
+        let found = SiteFinding {
+            grade: match class {
+                Class::Undetermined => Grade::D,
+                _ => Grade::C,
+            },
+            evidence,
+            runner_up,
+            rate: Some(share * trend.slope),
+            growth: share * trend.growth(),
+        };
+        Some((class, found))
+    }
+}
+
+fn judged(context: &Context, values: &[f64], floor: f64) -> Option<Judged> {
+    Judged::of(&context.series.times, values, context.window.from, floor).ok()
+}
+
+/// The course of the resident memory that fills steps of `growth` bytes, if it is steady. At most one step as large was
+/// there before, partly filled.
+fn filled(context: &Context, growth: f64, filling: Option<&[f64]>) -> Option<Judged> {
+    let filled = judged(context, filling?, PROCESS_FLOOR)?;
+    let fills = filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * growth;
+    fills.then_some(filled)
+}
