@@ -42,8 +42,16 @@ pub(crate) fn each<T: Sync>(
 
 /// Does something beside so many busy threads.
 pub(crate) fn beside_load<T>(threads: usize, action: impl FnOnce() -> T) -> T {
+    /// Ends the threads, even if the action panics.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
     let busy = AtomicBool::new(true);
     thread::scope(|scope| {
+        let _end = End(&busy);
         for _ in 0..threads {
             scope.spawn(|| {
                 while busy.load(Ordering::Relaxed) {
@@ -51,9 +59,7 @@ pub(crate) fn beside_load<T>(threads: usize, action: impl FnOnce() -> T) -> T {
                 }
             });
         }
-        let done = action();
-        busy.store(false, Ordering::Relaxed);
-        done
+        action()
     })
 }
 

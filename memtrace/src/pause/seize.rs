@@ -48,6 +48,6 @@ pub(super) fn seize_process(
 /// The threads of a process that this one traces and does not know.
 pub(super) fn traced(tgid: u32, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
     let mut threads = threads(tgid).unwrap_or_default();
-    threads.retain(|&tid| !is_known(tid) && tracer_of(tid) == Some(process::id()));
+    threads.retain(|&tid| !is_known(tid) && ptrace::traces(tid));
     threads
 }

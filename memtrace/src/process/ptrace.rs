@@ -51,6 +51,16 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
     Some((tid, Status::of(status)))
 }
 
+/// Whether this process traces a thread: much faster than its status in /proc.
+pub(crate) fn traces(tid: u32) -> bool {
+    let options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG | libc::__WALL;
+    // SAFETY: all-zero bytes are a valid siginfo_t, and waitid writes one to a place that lives.
+    unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        libc::waitid(libc::P_PID, tid, &raw mut info, options) == 0
+    }
+}
+
 /// Makes this thread the tracer of `tid`, which does not stop for it, and of the tasks that `tid`
 /// creates.
 pub(crate) fn seize(tid: u32, with_children: bool) -> io::Result<()> {

@@ -2,6 +2,7 @@
 //! make it more certain. A verdict that the evidence does not support is [`Class::Undetermined`].
 
 mod advice;
+mod buffers;
 mod class;
 mod context;
 mod detectors;

@@ -72,6 +72,12 @@ impl Offset {
         Offset(covered.collect())
     }
 
+    /// Whether this site grows because other sites shrink.
+    pub(super) fn is_in_place(&self, key: &SiteKey) -> bool {
+        let evidence = self.of_site(key);
+        evidence.is_some_and(|of| of.kind.name == IN_PLACE.name)
+    }
+
     /// The evidence that blocks of this site took the place of others.
     pub(super) fn of_site(&self, key: &SiteKey) -> Option<&Evidence> {
         self.0.get(&(place(key), key.layer))

@@ -1,7 +1,8 @@
 //! The verdicts on the sites of a process.
 
 use super::{
-    advice,
+    advice::{self, Advice},
+    buffers::{self, Buffers},
     class::{Class, Grade},
     context::Context,
     detectors::SITE,
@@ -69,7 +70,8 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .filter_map(|site| Some((site, course_of(context, site, floor(site, grows))?)))
         .collect();
     let offset = Offset::of(context, &tested);
-    let stepped = Stepped::of(context, &tested);
+    let stepped = Stepped::of(context);
+    let buffers = Buffers::of(context, &tested, &offset);
     // Sites whose growth is not material cannot be discoveries, so they are left out of the tests.
     let p_values: Vec<f64> = tested
         .iter()
@@ -86,7 +88,9 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             };
             let found = match stepped.kind_of(site) {
                 Some(kind) => stepped.part(context, site, kind)?,
-                None => alone(context, site, &judged, p, offset.of_site(&site.key))?,
+                None => buffers
+                    .find(context, site)
+                    .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?,
             };
             Some(finish(context, site, found))
         })
@@ -342,6 +346,11 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
     }
     let Context { series, window, .. } = context;
     let overhead = series.overhead_of(site);
+    let mut next = advice::site(class, site, context);
+    if buffers::are_of_buffer(&evidence) {
+        let find = next.iter_mut().filter(|of| **of == Advice::FindKeeper);
+        find.for_each(|of| *of = Advice::LimitBuffer);
+    }
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -350,7 +359,7 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
         grade,
         evidence,
         runner_up: Some(found.runner_up),
-        next: advice::site(class, site, context),
+        next,
         rate: found
             .rate
             .map(|rate| rate + window.rate(&overhead, &series.times)),

@@ -1,16 +1,15 @@
-//! Memory that sites request in steps: Python's arenas, chunks of a runtime's heap, and buffers that are replaced by larger
-//! ones. Which site takes the next step is chance, so those of a kind are judged together, and by what fills them.
+//! Memory that sites request in steps: Python's arenas, and chunks of a runtime's heap. Which site takes the next step is
+//! chance, so those of a kind are judged together.
 
 use super::{
     class::{Class, Grade},
     context::Context,
-    evidence::{Amount, Evidence, Statement, grown},
+    evidence::{Amount, Statement, grown},
     shape::{Judged, Shape},
     subjects::SiteFinding,
-    survival::is_buffer,
     thresholds::{OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR},
 };
-use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use, ledger::SiteKey};
+use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use};
 
 static ARENAS_OF_SITE: Statement = Statement {
     name: "site_took_arenas",
@@ -25,16 +24,6 @@ static ARENAS: Statement = Statement {
 static ARENA: Statement = Statement {
     name: "arena_of_many",
     sentence: "an arena holds many objects: this line merely triggered a new one",
-};
-
-static BUFFERS_OF_SITE: Statement = Statement {
-    name: "site_enlarged_buffers",
-    sentence: "{growth} in blocks that replace smaller ones were requested here",
-};
-
-static BUFFERS: Statement = Statement {
-    name: "buffers_fill",
-    sentence: "resident memory of all such blocks: {growth} in {length}, {rate}",
 };
 
 static CHUNKS_OF_SITE: Statement = Statement {
@@ -52,7 +41,6 @@ static CHUNKS: Statement = Statement {
 pub(super) enum Kind {
     Arenas,
     Chunks,
-    Buffers,
 }
 
 /// The memory of one kind.
@@ -66,37 +54,22 @@ struct All {
 pub(super) struct Stepped {
     arenas: Option<All>,
     chunks: Option<All>,
-    buffers: Option<All>,
-    of_buffers: Vec<SiteKey>,
 }
 
 impl Stepped {
-    pub(super) fn of(context: &Context, tested: &[(&SiteSeries, Judged)]) -> Stepped {
+    pub(super) fn of(context: &Context) -> Stepped {
         let series = context.series;
-        let buffers = tested.iter().filter(|(site, judged)| {
-            site.key.layer == Layer::Heap
-                && is_buffer(context, site)
-                && judged.shape() != Shape::Steady
-        });
-        let buffers: Vec<&SiteSeries> = buffers.map(|(site, _)| *site).collect();
-        let beyond = series.beyond_blocks();
-        let bytes = series.sum(buffers.iter().map(|site| site.live_bytes.as_slice()));
-        let filling = beyond.as_ref().map(|beyond| {
-            let parts = [beyond.as_slice(), bytes.as_slice()];
-            series.sum(parts.into_iter())
-        });
         let chunks = series.mapped(Use::Runtime);
-        let all = |values: &[f64], filling: Option<&[f64]>, steps: Option<Judged>| {
+        let all = |values: &[f64], filling: Option<&[f64]>| {
             let growth = context.window.change(values);
+            let steps = judged(context, values, SITE_FLOOR);
             let course = filled(context, growth, filling).or(steps)?;
             Some(All { course, growth })
         };
-        let steps = |values: &[f64]| judged(context, values, SITE_FLOOR);
+        let beyond = series.beyond_blocks();
         Stepped {
-            arenas: all(&series.python, beyond.as_deref(), steps(&series.python)),
-            chunks: all(&chunks, None, steps(&chunks)),
-            buffers: all(&bytes, filling.as_deref(), None),
-            of_buffers: buffers.iter().map(|site| site.key).collect(),
+            arenas: all(&series.python, beyond.as_deref()),
+            chunks: all(&chunks, None),
         }
     }
 
@@ -105,9 +78,6 @@ impl Stepped {
         match (site.key.layer, site.mapping) {
             (Layer::Python, _) => self.arenas.as_ref().map(|_| Kind::Arenas),
             (_, Some(Use::Runtime)) => self.chunks.as_ref().map(|_| Kind::Chunks),
-            _ if self.of_buffers.contains(&site.key) => {
-                self.buffers.as_ref().map(|_| Kind::Buffers)
-            }
             _ => None,
         }
     }
@@ -122,7 +92,6 @@ impl Stepped {
         let all = match kind {
             Kind::Arenas => &self.arenas,
             Kind::Chunks => &self.chunks,
-            Kind::Buffers => &self.buffers,
         };
         let All {
             course,
@@ -144,14 +113,13 @@ impl Stepped {
             _ => (Class::Undetermined, Class::Leak),
         };
         let of_site = ("growth", Amount::Change(growth));
-        let evidence: Vec<Evidence> = match (kind, runtime) {
-            (Kind::Buffers, _) => vec![BUFFERS_OF_SITE.with([of_site]), BUFFERS.with(grown(trend))],
-            (_, None) => vec![
+        let evidence = match runtime {
+            None => vec![
                 ARENAS_OF_SITE.with([of_site]),
                 ARENAS.with(grown(trend)),
                 ARENA.with([]),
             ],
-            (_, Some(heap)) => vec![
+            Some(heap) => vec![
                 CHUNKS_OF_SITE.with([of_site, ("heap", Amount::Word(heap.name))]),
                 CHUNKS.with(grown(trend)),
             ],

@@ -30,7 +30,7 @@ static OLD_BLOCKS: Statement = Statement {
     sentence: "{share} of the long-lived blocks are still allocated (leak: at least {least})",
 };
 
-static ONE_BLOCK: Statement = Statement {
+pub(super) static ONE_BLOCK: Statement = Statement {
     name: "blocks_grow",
     sentence: "the blocks grow in size, not in number",
 };
@@ -45,11 +45,6 @@ fn more(window: Window, counts: &[f64]) -> f64 {
     let counts = counts.get(window.from..window.to).unwrap_or_default();
     let ends = counts.last().zip(counts.first());
     ends.map_or(0.0, |(last, first)| last - first)
-}
-
-/// Whether blocks of the site are replaced by larger ones, and do not become more.
-pub(super) fn is_buffer(context: &Context, site: &SiteSeries) -> bool {
-    more(context.window, &site.live_count) < 2.0
 }
 
 /// The share of the blocks allocated in the window by which the site grew; `None` if that is less
@@ -82,7 +77,7 @@ impl Survival {
 
     pub(super) fn of(context: &Context, site: &SiteSeries) -> Survival {
         let Context { series, window, .. } = context;
-        if is_buffer(context, site) {
+        if more(*window, &site.live_count) < 2.0 {
             return Survival::OneBlock;
         }
         if let Some(share) = all_stay(context, site) {

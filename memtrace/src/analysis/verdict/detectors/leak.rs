@@ -8,7 +8,6 @@ use crate::{
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
         subjects::SiteFinding,
-        survival::is_buffer,
         thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
     },
     event::Layer,
@@ -19,10 +18,9 @@ pub(super) const CLASS: Description = Description {
     meaning: "memory that is never freed",
     mistaken_for: Some(Class::Cache),
     next: &[Advice::LookAtSites],
-    next_of_site: Some(|context, site, _| match site.key.layer {
+    next_of_site: Some(|_, site, _| match site.key.layer {
         Layer::Python => Advice::RecordObjects,
         Layer::Vm => Advice::Unmap,
-        _ if is_buffer(context, site) => Advice::LimitBuffer,
         _ => Advice::FindKeeper,
     }),
     is_leak: true,
