@@ -77,6 +77,27 @@ fn what_fills_a_buffer_shows_between_its_steps() {
 }
 
 #[test]
+fn a_table_that_is_large_enough_does_not_fill() {
+    let found = of(&|t| {
+        // Enlarged at 25 s and at 30 s.
+        let table = match t {
+            _ if t < 25.0 => 2.0,
+            _ if t < 30.0 => 4.0,
+            _ => 8.0,
+        };
+        Moment {
+            memory: resident(10.0 + t * 0.08, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "work", 1.0),
+                (HEAP, "table", false, table * MIB, 1),
+            ],
+            ..Moment::default()
+        }
+    });
+    assert!(!found.verdicts.iter().any(|verdict| verdict.class.is_leak()));
+}
+
+#[test]
 fn what_fills_arenas_shows_between_their_steps() {
     let filled = |steady: bool| {
         of(&|t| {
