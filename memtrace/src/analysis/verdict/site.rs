@@ -347,7 +347,7 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
     let Context { series, window, .. } = context;
     let overhead = series.overhead_of(site);
     let mut next = advice::site(class, site, context);
-    if buffers::are_of_buffer(&evidence) {
+    if site.key.layer == Layer::Heap && buffers::are_of_buffer(&evidence) {
         let find = next.iter_mut().filter(|of| **of == Advice::FindKeeper);
         find.for_each(|of| *of = Advice::LimitBuffer);
     }
