@@ -66,6 +66,7 @@ pub(crate) struct Options {
 }
 
 /// A recording to make.
+#[derive(Clone, Copy)]
 struct Run {
     case: &'static Case,
     leaks: bool,

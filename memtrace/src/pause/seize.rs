@@ -51,3 +51,28 @@ pub(super) fn traced(tgid: u32, is_known: impl Fn(u32) -> bool) -> Vec<u32> {
     threads.retain(|&tid| !is_known(tid) && ptrace::traces(tid));
     threads
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn traced_threads_are_found_unless_they_are_known_as_root() {
+        // Not a child of the test.
+        let start = Command::new("sh")
+            .args(["-c", "sleep 60 >&- 2>&- & echo $!"])
+            .output();
+        let tgid: u32 = String::from_utf8(start.unwrap().stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        assert!(traced(tgid, |_| false).is_empty());
+        assert_eq!(seize_process(tgid, false, |_| false).unwrap(), [tgid]);
+        assert_eq!(traced(tgid, |_| false), [tgid]);
+        assert!(traced(tgid, |_| true).is_empty());
+        // SAFETY: kill takes two numbers.
+        assert_eq!(unsafe { libc::kill(tgid.cast_signed(), libc::SIGKILL) }, 0);
+    }
+}

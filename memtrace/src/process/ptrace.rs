@@ -51,7 +51,7 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
     Some((tid, Status::of(status)))
 }
 
-/// Whether this process traces a thread: much faster than its status in /proc.
+/// Whether this process traces a thread or is its parent: much faster than the thread's status in /proc.
 pub(crate) fn traces(tid: u32) -> bool {
     let options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG | libc::__WALL;
     // SAFETY: all-zero bytes are a valid siginfo_t, and waitid writes one to a place that lives.

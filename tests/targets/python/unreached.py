@@ -1,5 +1,6 @@
 """Objects that no root reaches: with a reference that native code did not give back, in cycles, in cycles that the
-collector cannot see, and those that memtrace cannot see to be alive. Prints `made NAME=ADDRESS …`. Two threads mutate all the time."""
+collector cannot see, and alive in a way that memtrace cannot see. Prints `made NAME=ADDRESS …`. Two threads mutate all
+the time."""
 
 import collections
 import ctypes
@@ -117,7 +118,7 @@ trees = []
 
 
 def unseen():
-    # The structures of C behind an element are no objects, and the collector does not track what they hold.
+    # The structures of C behind an element are not objects, and the collector does not track what they hold.
     tree = ElementTree.fromstring("<order><item number='1'>a text of its own</item></order>")
     trees.append(tree)
     mark("unseen_attributes", tree[0].attrib)

@@ -64,9 +64,9 @@ pub(super) fn print(outcomes: &[Outcome]) {
         let Some(class) = outcome.class() else {
             continue;
         };
-        match outcome.condition() {
+        match outcome.run().condition {
             Condition::Usual => {
-                usual.insert(outcome.program(), class);
+                usual.insert(outcome.run().program(), class);
             }
             condition => others.entry(condition).or_default().push((outcome, class)),
         }
@@ -80,17 +80,17 @@ pub(super) fn print(outcomes: &[Outcome]) {
     for (condition, outcomes) in &others {
         let pairs = outcomes
             .iter()
-            .filter_map(|(of, class)| Some(usual.get(&of.program())? == class));
+            .filter_map(|(of, class)| Some(usual.get(&of.run().program())? == class));
         let share = Share::count(pairs);
         all += share;
         println!("| {} | {share} |", condition.name());
     }
     println!("| all | {all} |\n");
     for (outcome, class) in others.values().flatten() {
-        if let Some(usual) = usual.get(&outcome.program())
+        if let Some(usual) = usual.get(&outcome.run().program())
             && usual != class
         {
-            println!("{}: {class}, usually {usual}", outcome.name());
+            println!("{}: {class}, usually {usual}", outcome.run().name());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Judges answers and counts them.
 
-use super::{Run, condition::Condition, screen::Screen, table::Case};
+use super::{Run, screen::Screen};
 use crate::targets::share::Share;
 use anyhow::{Result, bail};
 use std::{collections::BTreeMap, fmt};
@@ -13,11 +13,7 @@ const TOLERANCE: f64 = 0.15;
 
 /// The answer on a program.
 pub(super) struct Outcome {
-    case: &'static Case,
-    name: String,
-    program: String,
-    leaks: bool,
-    condition: Condition,
+    run: Run,
     /// `Err`: what the machine lacks.
     answer: Result<Answer, String>,
 }
@@ -107,33 +103,20 @@ impl Outcome {
             screen,
         };
         Ok(Outcome {
+            run: *run,
             answer: Ok(answer),
-            ..Outcome::skipped(run, "")
         })
     }
 
     pub(super) fn skipped(run: &Run, missing: &str) -> Outcome {
         Outcome {
-            case: run.case,
-            name: run.name(),
-            program: run.program(),
-            leaks: run.leaks,
-            condition: run.condition,
+            run: *run,
             answer: Err(missing.to_owned()),
         }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The program with its fault or without it, under any condition.
-    pub(super) fn program(&self) -> &str {
-        &self.program
-    }
-
-    pub(super) fn condition(&self) -> Condition {
-        self.condition
+    pub(super) fn run(&self) -> &Run {
+        &self.run
     }
 
     /// `None`: it was not recorded.
@@ -143,20 +126,20 @@ impl Outcome {
 
     /// Prints a line, and with `screens` the first screen if it is not right.
     pub(super) fn print(&self, screens: bool) {
+        let name = self.run.name();
         let answer = match &self.answer {
             Ok(answer) => answer,
-            Err(missing) => return println!("skipped  {:<28} {missing}", self.name),
+            Err(missing) => return println!("skipped  {name:<28} {missing}"),
         };
         let kib = |bytes: f64| bytes / 1024.0;
-        let word = answer.word(self.leaks);
-        let wrong = if self.leaks {
+        let word = answer.word(self.run.leaks);
+        let wrong = if self.run.leaks {
             answer.faults()
         } else {
             String::new()
         };
         println!(
-            "{word:<8} {:<28} {:<14} {:>8.1} KiB/s, untraced {:>8.1}{wrong}",
-            self.name,
+            "{word:<8} {name:<28} {:<14} {:>8.1} KiB/s, untraced {:>8.1}{wrong}",
             answer.screen.class,
             kib(answer.rate),
             kib(answer.truth)
@@ -165,7 +148,7 @@ impl Outcome {
             for line in answer.screen.text.lines() {
                 println!("         | {line}");
             }
-            println!("         truth: {}", self.case.truth);
+            println!("         truth: {}", self.run.case.truth);
         }
     }
 }
@@ -222,13 +205,14 @@ pub(super) fn print(outcomes: &[Outcome]) -> Result<()> {
     let judged = outcomes
         .iter()
         .filter_map(|outcome| Some((outcome, outcome.answer.as_ref().ok()?)));
-    for (Outcome { case, leaks, .. }, answer) in judged {
-        all.add(*leaks, answer);
+    for (Outcome { run, .. }, answer) in judged {
+        let Run { case, leaks, .. } = *run;
+        all.add(leaks, answer);
         languages
             .entry(case.language)
             .or_default()
-            .add(*leaks, answer);
-        kinds.entry(case.kind).or_default().add(*leaks, answer);
+            .add(leaks, answer);
+        kinds.entry(case.kind).or_default().add(leaks, answer);
     }
     println!(
         "\n| | right | class (recall) | line | keeper | rate within 15 % | quiet without the fault |"

@@ -158,6 +158,7 @@ impl Advice {
     pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
         match self {
             Advice::FindKeeper => limit,
+            // The buffer may be a container's own memory.
             Advice::LimitBuffer if !matches!(limit, Advice::FindKeeper | Advice::DropReference) => {
                 limit
             }

@@ -13,10 +13,11 @@ use super::{
 use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use, ledger::SiteKey};
 use std::ops::RangeInclusive;
 
-/// Least part by which a step enlarges a block.
+/// Least part by which a step enlarges a block. Smaller ones are so many that the site grows steadily by itself.
 const STEP: f64 = 0.05;
 
-/// What resident memory gains of what the buffers do.
+/// What resident memory gains for each byte by which the buffers fill. Steps are seen only at the readings, and the first
+/// size is estimated, so that rate is not exact.
 const AS_FAST: RangeInclusive<f64> = 0.7..=1.4;
 
 static ENLARGED: Statement = Statement {
@@ -116,6 +117,12 @@ impl Buffers {
         let sites: Vec<(&SiteSeries, Filling)> = sites
             .filter_map(|(site, _)| Some((*site, Filling::of(&series.times, site)?)))
             .collect();
+        if sites.is_empty() {
+            return Buffers {
+                filling: Vec::new(),
+                rise: None,
+            };
+        }
         let rate: f64 = sites.iter().map(|(_, filling)| filling.rate).sum();
         let rise = series.beyond_blocks().and_then(|beyond| {
             let chunks = series.mapped(Use::Runtime);

@@ -86,8 +86,8 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
                 true => adjusted.next().unwrap_or(1.0),
                 false => judged.trend.p_value,
             };
-            let found = match stepped.kind_of(site) {
-                Some(kind) => stepped.part(context, site, kind)?,
+            let found = match stepped.with(site) {
+                Some(all) => all.part(context, site)?,
                 None => buffers
                     .find(context, site)
                     .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?,

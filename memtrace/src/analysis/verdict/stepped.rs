@@ -36,21 +36,14 @@ static CHUNKS: Statement = Statement {
     sentence: "all chunks: {growth} in {length}, {rate}",
 };
 
-/// What takes the steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Arenas,
-    Chunks,
-}
-
-/// The memory of one kind.
-struct All {
+/// Memory that is requested in steps.
+pub(super) struct All {
     course: Judged,
     /// Bytes requested in the window.
     growth: f64,
 }
 
-/// See the module. `None` for what does not grow enough to matter.
+/// See the module. `None`: the recording is too short.
 pub(super) struct Stepped {
     arenas: Option<All>,
     chunks: Option<All>,
@@ -60,51 +53,50 @@ impl Stepped {
     pub(super) fn of(context: &Context) -> Stepped {
         let series = context.series;
         let chunks = series.mapped(Use::Runtime);
-        let all = |values: &[f64], filling: Option<&[f64]>| {
+        let all = |values: &[f64], filled: Option<Judged>| {
             let growth = context.window.change(values);
-            let steps = judged(context, values, SITE_FLOOR);
-            let course = filled(context, growth, filling).or(steps)?;
+            // At most one step as large was there before, partly filled.
+            let fills = |filled: &Judged| {
+                filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * growth
+            };
+            let requested = judged(context, values, SITE_FLOOR)?;
+            let course = filled.filter(fills).unwrap_or(requested);
             Some(All { course, growth })
         };
-        let beyond = series.beyond_blocks();
+        // Where objects fill arenas at a steady rate, what is resident beyond the blocks of malloc shows it better.
+        let filled = series.beyond_blocks();
+        let filled = filled.and_then(|beyond| judged(context, &beyond, PROCESS_FLOOR));
         Stepped {
-            arenas: all(&series.python, beyond.as_deref()),
+            arenas: all(&series.python, filled),
             chunks: all(&chunks, None),
         }
     }
 
     /// `None`: the site is judged by itself.
-    pub(super) fn kind_of(&self, site: &SiteSeries) -> Option<Kind> {
+    pub(super) fn with(&self, site: &SiteSeries) -> Option<&All> {
         match (site.key.layer, site.mapping) {
-            (Layer::Python, _) => self.arenas.as_ref().map(|_| Kind::Arenas),
-            (_, Some(Use::Runtime)) => self.chunks.as_ref().map(|_| Kind::Chunks),
+            (Layer::Python, _) => self.arenas.as_ref(),
+            (_, Some(Use::Runtime)) => self.chunks.as_ref(),
             _ => None,
         }
     }
+}
 
-    /// A site's part of the memory of a kind; `None` if that does not grow enough to matter, or the site's part.
+impl All {
+    /// A site's part of it; `None` if all of it does not grow enough to matter, or the site's part.
     pub(super) fn part(
         &self,
         context: &Context,
         site: &SiteSeries,
-        kind: Kind,
     ) -> Option<(Class, SiteFinding)> {
-        let all = match kind {
-            Kind::Arenas => &self.arenas,
-            Kind::Chunks => &self.chunks,
-        };
-        let All {
-            course,
-            growth: of_all,
-        } = all.as_ref()?;
-        let trend = &course.trend;
+        let trend = &self.course.trend;
         let growth = context.window.change(&site.live_bytes);
-        if !course.is_material() || growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
+        if !self.course.is_material() || growth < SITE_FLOOR || growth < OF_LEVEL * trend.growth() {
             return None;
         }
-        let runtime = site.code.runtime.filter(|_| kind == Kind::Chunks);
-        let share = growth / of_all.max(growth);
-        let (class, runner_up) = match course.shape() {
+        let runtime = site.code.runtime.filter(|_| site.key.layer == Layer::Vm);
+        let share = growth / self.growth.max(growth);
+        let (class, runner_up) = match self.course.shape() {
             Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => {
                 (Class::Undetermined, Class::Leak)
             }
@@ -140,12 +132,4 @@ impl Stepped {
 
 fn judged(context: &Context, values: &[f64], floor: f64) -> Option<Judged> {
     Judged::of(&context.series.times, values, context.window.from, floor).ok()
-}
-
-/// The course of the resident memory that fills steps of `growth` bytes, if it is steady. At most one step as large was
-/// there before, partly filled.
-fn filled(context: &Context, growth: f64, filling: Option<&[f64]>) -> Option<Judged> {
-    let filled = judged(context, filling?, PROCESS_FLOOR)?;
-    let fills = filled.shape() == Shape::Steady && filled.trend.growth() <= 2.0 * growth;
-    fills.then_some(filled)
 }
