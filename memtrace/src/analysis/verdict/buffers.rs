@@ -16,6 +16,9 @@ use std::ops::RangeInclusive;
 /// Least part by which a step enlarges a block. Smaller ones are so many that the site grows steadily by itself.
 const STEP: f64 = 0.05;
 
+/// Steps that count.
+const LAST: usize = 3;
+
 /// What resident memory gains for each byte by which the buffers fill. Steps are seen only at the readings, and the first
 /// size is estimated, so that rate is not exact.
 const AS_FAST: RangeInclusive<f64> = 0.7..=1.4;
@@ -73,21 +76,22 @@ struct Filling {
 }
 
 impl Filling {
-    /// `None`: the site is not one block that is enlarged, or it may have stopped filling.
-    fn of(times: &[f64], site: &SiteSeries) -> Option<Filling> {
-        let live = &site.live_bytes;
+    /// `live`: bytes. `None`: the site is not one block that is enlarged, or it may have stopped filling.
+    fn of(times: &[f64], live: &[f64], blocks: &[f64], allocated: &[f64]) -> Option<Filling> {
         let steps = steps(times, live);
+        // Those before came quickly after one another, when the block was small.
+        let steps = &steps[steps.len().saturating_sub(LAST)..];
         let mut full: Vec<(f64, f64)> = steps.iter().map(|step| (step.time, step.before)).collect();
         // The size before the first step that was seen: a block is enlarged by the same factor each time.
-        if let [first, second, ..] = &steps[..]
+        if let [first, second, ..] = steps
             && first.before == 0.0
         {
             full[0].1 = second.before * second.before / second.after;
         }
         let (first, last) = (full.first()?, full.last()?);
         let rate = (last.1 - first.1) / (last.0 - first.0);
-        let allocated = site.alloc_count.last()? - site.alloc_count.first()?;
-        let is_one = *site.live_count.last()? <= 1.0 && allocated <= full.len() as f64 + 1.0;
+        let later = allocated.last()? - allocated.get(steps.first()?.end)?;
+        let is_one = *blocks.last()? <= 1.0 && later <= full.len() as f64;
         let rises = full.windows(2).all(|pair| pair[1].1 > pair[0].1);
         let filled_by_now = last.1 + rate * (times.last()? - last.0);
         let fits = filled_by_now <= (1.0 + STEP) * live.last()?;
@@ -114,8 +118,12 @@ impl Buffers {
         let sites = tested
             .iter()
             .filter(|(site, judged)| may_fill(site, judged));
+        let filling = |site: &SiteSeries| {
+            let (live, blocks) = (&site.live_bytes, &site.live_count);
+            Filling::of(&series.times, live, blocks, &site.alloc_count)
+        };
         let sites: Vec<(&SiteSeries, Filling)> = sites
-            .filter_map(|(site, _)| Some((*site, Filling::of(&series.times, site)?)))
+            .filter_map(|(site, _)| Some((*site, filling(site)?)))
             .collect();
         if sites.is_empty() {
             return Buffers {
@@ -169,4 +177,64 @@ impl Buffers {
 pub(super) fn are_of_buffer(evidence: &[Evidence]) -> bool {
     let names = [ENLARGED.name, super::survival::ONE_BLOCK.name];
     evidence.iter().any(|of| names.contains(&of.kind.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filling;
+
+    /// Of a block with these sizes and allocations so far, read once a second: bytes per second.
+    fn rate(at: impl Fn(f64) -> (f64, f64)) -> Option<f64> {
+        let times: Vec<f64> = (0..120).map(f64::from).collect();
+        let (live, allocated): (Vec<f64>, Vec<f64>) = times.iter().map(|time| at(*time)).unzip();
+        let blocks: Vec<f64> = live.iter().map(|bytes| f64::from(*bytes > 0.0)).collect();
+        Some(Filling::of(&times, &live, &blocks, &allocated)?.rate)
+    }
+
+    fn is_near(rate: Option<f64>, expected: f64) -> bool {
+        rate.is_some_and(|rate| (rate - expected).abs() < 0.1 * expected)
+    }
+
+    #[test]
+    fn a_vector_that_doubles_fills_at_the_rate_between_its_sizes() {
+        // It was empty at first, and doubled often in the first second.
+        let from_the_start = |time: f64| match time * 1000.0 {
+            0.0 => (0.0, 0.0),
+            items => {
+                let doubled = items.log2().floor() + 1.0;
+                (doubled.exp2(), doubled)
+            }
+        };
+        assert!(is_near(rate(from_the_start), 1000.0));
+        // The first block that was seen replaced one from before.
+        let attached = |time: f64| match 3000.0 + 100.0 * time {
+            ..4096.0 => (0.0, 0.0),
+            ..8192.0 => (8192.0, 1.0),
+            _ => (16384.0, 2.0),
+        };
+        assert!(is_near(rate(attached), 100.0));
+    }
+
+    #[test]
+    fn other_blocks_do_not_fill() {
+        let enlarged_once = |time: f64| match time {
+            ..60.0 => (4096.0, 1.0),
+            _ => (8192.0, 2.0),
+        };
+        assert_eq!(rate(enlarged_once), None);
+        // It would have been enlarged again long ago.
+        let large_enough = |time: f64| match time {
+            ..10.0 => (4096.0, 1.0),
+            ..20.0 => (8192.0, 2.0),
+            _ => (16384.0, 3.0),
+        };
+        assert_eq!(rate(large_enough), None);
+        // A new block each time, and now and then a larger one.
+        let temporary = |time: f64| match time {
+            ..40.0 => (4096.0, 50.0 * time),
+            ..80.0 => (8192.0, 50.0 * time),
+            _ => (16384.0, 50.0 * time),
+        };
+        assert_eq!(rate(temporary), None);
+    }
 }
