@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     event::Layer,
+    hash::mix,
     ledger::{Extent, SiteKey},
     process::{
         self,
@@ -240,7 +241,9 @@ pub(crate) fn of_sought(
                 kept: scene.kept(&all),
                 ..Sample::default()
             });
-            groups.push(all.into_iter().step_by(step).collect());
+            // One at random of each part: addresses may alternate.
+            let of_part = |part: &[u64]| part[mix(part[0]) as usize % part.len()];
+            groups.push(all.chunks(step).map(of_part).collect());
         };
         for one in sought {
             match one {

@@ -1,5 +1,5 @@
 """Objects of several types for so many seconds: a cache that fills and stays, and others that come and go. With `grows`
-as the second argument, also those that are kept in a list, and twice as many that native code leaked a reference to."""
+as the second argument, also those that are kept in a list, and three times as many that native code leaked a reference to."""
 
 import collections
 import ctypes
@@ -39,6 +39,6 @@ while time.monotonic() < end:
     passing.extend(Passing() for _ in range(300))
     if grows:
         kept.extend(Kept() for _ in range(20))
-        for _ in range(40):
+        for _ in range(60):
             lose(Lost())
     time.sleep(0.01)

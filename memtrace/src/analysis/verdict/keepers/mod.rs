@@ -116,13 +116,13 @@ impl Keepers<'_> {
         let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
         let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
-        let knows_most = |key| self.holders.get(key).is_some_and(seen::knows_most);
+        let is_answered = |key| self.holders.get(key).is_some_and(|of| !of.ways.is_empty());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
-            // The search saw what holds most objects in these arenas, and it is not one container.
-            None if key.layer == Layer::Python && knows_most(key) => None,
+            // The search saw what holds objects in these arenas, and it is not one container.
+            None if key.layer == Layer::Python && is_answered(key) => None,
             None => self.guess(class, key),
         }
     }

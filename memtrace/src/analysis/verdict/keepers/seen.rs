@@ -52,12 +52,6 @@ pub(super) fn has_most(holders: &Holders) -> bool {
     most.is_some_and(|most| 2 * most.blocks >= known.min(holders.sampled))
 }
 
-/// Whether the ways of most of the sampled blocks are known.
-pub(super) fn knows_most(holders: &Holders) -> bool {
-    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    known > 0 && f64::from(known) >= OF_KNOWN * f64::from(holders.sampled)
-}
-
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
 pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Option<SiteKey>)> {
