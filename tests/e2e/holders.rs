@@ -60,8 +60,8 @@ impl Answer {
     }
 }
 
-/// Holders that no expression can name: elements of sets, and values that only running code has.
-const WITHOUT_EXPRESSION: [&str; 13] = [
+/// Holders that no expression can name: elements of sets, structures of C, and values that only running code has.
+const WITHOUT_EXPRESSION: [&str; 15] = [
     "InDictAsKey",
     "InDictOfObjects",
     "InStaticOfC",
@@ -69,6 +69,8 @@ const WITHOUT_EXPRESSION: [&str; 13] = [
     "InFrozenset",
     "InContext",
     "InThreadLocal",
+    "InElement",
+    "InSubelement",
     "InLruCache",
     "InGenerator",
     "InFrame",
@@ -223,6 +225,7 @@ fn expect_right_reasons(command: &mut Command) -> (usize, usize) {
             Some("surplus") => &["surplus-reference"],
             Some("cycle") => &["cycle"],
             Some("hidden") => &["hidden-reference"],
+            Some("held") => &["path"],
             _ => &[],
         };
         let held: Vec<&str> = sought.ways.iter().map(|way| &*way.how).collect();

@@ -3,6 +3,7 @@
 //! is kept; the reference itself is looked up again when a path is shown.
 
 mod follow;
+mod structures;
 mod unreached;
 mod younger;
 
@@ -12,14 +13,17 @@ use super::{
     doubts::Doubts,
     memory::{Cached, Live, Memory},
     native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
-    numbers::{self, Numbers},
+    numbers::{self, Numbers, Pieces},
     pools::{Piece, Sizes},
     python::{Python, Root},
     reference::{Check, Label, Link, Reference, Visit, cost},
     references::Met,
 };
 use crate::{frames::caching, hash::FastMap};
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+};
 
 /// An object or a block. Blocks come first, by number; objects follow in the order in which they are found.
 pub(super) type NodeId = u32;
@@ -87,6 +91,8 @@ pub(super) struct Graph<'a> {
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// Objects that came after the memory around them was read: they are read as they are now.
     young: FastMap<NodeId, ()>,
+    /// Pieces of the interpreter's pools that belong to structures of C, and were followed.
+    structures: Pieces,
     /// Objects without a root whose references are all known, by address: other words that point to them are none.
     explained: FastMap<u64, u64>,
     /// Of earlier searches.
@@ -122,6 +128,7 @@ impl<'a> Graph<'a> {
             has_records: false,
             queue: BTreeMap::new(),
             young: FastMap::default(),
+            structures: Pieces::default(),
             explained: FastMap::default(),
             doubts,
             met: None,
@@ -482,9 +489,19 @@ impl<'a> Graph<'a> {
 
     /// All references of a node that was reached, as memory is now.
     pub(super) fn references(&self, node: NodeId, memory: &dyn Memory, visit: &mut Visit<'_>) {
+        let mut through = |reference: &Reference<'_>, is_untyped: bool| {
+            visit(reference);
+            if is_untyped {
+                let mut known = HashSet::new();
+                let mut is_new = |piece| known.insert(piece);
+                self.structure(reference, memory, &mut is_new, visit);
+            }
+        };
         if let Some(object) = self.object(node) {
             if let Some(python) = self.python {
-                python.references(memory, object, visit);
+                python.references(memory, object, &mut |reference| {
+                    through(reference, reference.cost >= cost::UNTYPED);
+                });
             }
             return;
         }
@@ -493,7 +510,8 @@ impl<'a> Graph<'a> {
         let mut scanner = Scanner::new(bounds(self.blocks, self.pools));
         scanner.scan(memory, range, |address, value| {
             let checks = [Check::equal(address, value)];
-            visit(&word(&checks, address - block.start, value, cost::BLOCK));
+            let word = word(&checks, address - block.start, value, cost::BLOCK);
+            through(&word, true);
         });
     }
 

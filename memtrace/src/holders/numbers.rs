@@ -122,6 +122,27 @@ impl<'a> Numbers<'a> {
     }
 }
 
+/// Pieces of pools: a bit for each.
+#[derive(Default)]
+pub(super) struct Pieces(Vec<u64>);
+
+impl Pieces {
+    /// Adds the piece that begins at an address; returns whether it is new. Nowhere else begins one.
+    pub(super) fn add(&mut self, numbers: &Numbers<'_>, start: u64) -> bool {
+        let Some((place, 0)) = numbers.place(start) else {
+            return false;
+        };
+        if self.0.is_empty() {
+            self.0 = vec![0; numbers.table.len().div_ceil(64)];
+        }
+        let bit = 1 << (place % 64);
+        let word = &mut self.0[place / 64];
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

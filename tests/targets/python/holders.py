@@ -14,6 +14,7 @@ import json.decoder
 import sys
 import threading
 import weakref
+import xml.etree.ElementTree
 
 identities = {}
 
@@ -86,6 +87,8 @@ in_partial = functools.partial(print, make("InPartial"), end=make("InPartialKeyw
 json.decoder.in_package = make("InPackage")
 in_context = contextvars.ContextVar("in_context")
 in_context.set(make("InContext"))
+in_element = xml.etree.ElementTree.Element("element", held=make("InElement"))
+xml.etree.ElementTree.SubElement(xml.etree.ElementTree.SubElement(in_element, "a"), "b").set("b", make("InSubelement"))
 in_local = threading.local()
 in_local.held = make("InThreadLocal")
 

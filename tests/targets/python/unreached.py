@@ -117,12 +117,12 @@ def hidden():
 trees = []
 
 
-def unseen():
-    # The structures of C behind an element are not objects, and the collector does not track what they hold.
+def held():
+    # The structures of C behind an element are not objects, and the collector does not track what they hold: it is held.
     tree = ElementTree.fromstring("<order><item number='1'>a text of its own</item></order>")
     trees.append(tree)
-    mark("unseen_attributes", tree[0].attrib)
-    mark("unseen_text", tree[0].text)
+    mark("held_attributes", tree[0].attrib)
+    mark("held_text", tree[0].text)
 
 
 def mutate():
@@ -138,7 +138,7 @@ for _ in range(2):
     threading.Thread(target=mutate, daemon=True).start()
 # In threads of their own, whose stacks end with them: what is left there would point to the objects. Several times,
 # because free memory of the interpreter may point to some.
-for make in (surplus, cycles, hidden, unseen) * 8:
+for make in (surplus, cycles, hidden, held) * 8:
     maker = threading.Thread(target=make)
     maker.start()
     maker.join()

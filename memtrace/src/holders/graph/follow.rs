@@ -43,20 +43,8 @@ impl Graph<'_> {
         }
         let is_young = self.young.contains_key(&node);
         let mut visit = |reference: &Reference<'_>| {
-            if reference.cost == cost::UNTYPED && self.explained.contains_key(&reference.target) {
-                return;
-            }
-            let Some(target) = self.target(reference, memory) else {
-                if reference.label == Label::Buffer {
-                    self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
-                }
-                return;
-            };
-            let cost = cost::with(cost, self.price(reference, target, memory));
-            match reference.label {
-                // Its holder knows its contents.
-                Label::Buffer => drop(self.reach(target, node, cost)),
-                _ => self.offer(target, node, cost),
+            if !self.follow_reference(node, reference, cost, memory) {
+                self.follow_structure(node, reference, cost, memory);
             }
         };
         // The longer a container is, the sooner its memory is another's: it is read as it is now.
@@ -67,10 +55,71 @@ impl Graph<'_> {
         }
     }
 
+    /// Offers what a reference of an object leads to; returns whether that is an object or a block.
+    fn follow_reference(
+        &mut self,
+        node: NodeId,
+        reference: &Reference<'_>,
+        cost: u32,
+        memory: &Cached<Live>,
+    ) -> bool {
+        let is_untyped = reference.cost >= cost::UNTYPED;
+        if is_untyped && self.explained.contains_key(&reference.target) {
+            return true;
+        }
+        let Some(target) = self.target(reference, memory) else {
+            let is_buffer = reference.label == Label::Buffer;
+            if is_buffer {
+                self.add_size(node, |graph| graph.size_in_pool(reference.target, memory));
+            }
+            return is_buffer;
+        };
+        let cost = cost::with(cost, self.price(reference, target, memory));
+        match reference.label {
+            // Its holder knows its contents.
+            Label::Buffer => drop(self.reach(target, node, cost)),
+            _ => self.offer(target, node, cost),
+        }
+        true
+    }
+
+    /// The same of all that hangs in the structure of C to which a word without a type leads.
+    fn follow_structure(
+        &mut self,
+        node: NodeId,
+        reference: &Reference<'_>,
+        cost: u32,
+        memory: &Cached<Live>,
+    ) {
+        if reference.cost < cost::UNTYPED {
+            return;
+        }
+        // Taken out so that the graph can be changed meanwhile.
+        let mut structures = std::mem::take(&mut self.structures);
+        let mut words: Vec<(u64, Label, u32)> = Vec::new();
+        let mut is_new = |piece| structures.add(&self.numbers, piece);
+        let bytes = self.structure(reference, memory, &mut is_new, &mut |word| {
+            words.push((word.target, word.label, word.cost));
+        });
+        self.structures = structures;
+        if bytes > 0 {
+            self.add_size(node, |_| bytes);
+        }
+        for (target, label, price) in words {
+            let word = Reference {
+                target,
+                label,
+                cost: price,
+                checks: &[],
+            };
+            self.follow_reference(node, &word, cost, memory);
+        }
+    }
+
     /// The cost of believing a reference of an object. A word that the type does not describe is certain enough if it
     /// points to the start of a C++ object: the wrapped one.
     fn price(&self, reference: &Reference<'_>, target: NodeId, memory: &Cached<Live>) -> u32 {
-        let is_untyped = reference.cost == cost::UNTYPED;
+        let is_untyped = reference.cost >= cost::UNTYPED;
         let is_block = self.object(target).is_none() && self.address(target) == reference.target;
         let wraps = |start| {
             let types = &self.native.types;
@@ -175,6 +224,11 @@ impl Graph<'_> {
                 return;
             }
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
+                // A table of an object of C, whose other parts are small.
+                if cost >= cost::UNTYPED {
+                    let word = word(&[], 0, value, cost::UNTYPED);
+                    graph.follow_structure(node, &word, cost, memory);
+                }
                 return;
             };
             let cost = cost::with(cost, price + graph.interior(target, value));
