@@ -2,9 +2,10 @@
 
 use memtrace_tests::{
     Fixture, descendants::Descendants, kernel::children, progress::Progress, random,
-    running::Running, targets, until,
+    record::Record, running::Running, targets, until,
 };
 use std::{
+    fs,
     os::unix::process::ExitStatusExt,
     process::Command,
     thread,
@@ -84,6 +85,36 @@ fn killed(options: &[&str], after: Option<&str>, kills: usize) {
     }
     target.end();
     descendants.expect_none();
+}
+
+/// Bytes of memory that a process has written and shares with another.
+fn shared(pid: u32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("readable");
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Shared_Dirty:"));
+    let kib = line.and_then(|it| it.trim().strip_suffix(" kB"));
+    let kib: u64 = kib.expect("a size").parse().expect("a number");
+    kib << 10
+}
+
+#[test]
+fn pages_that_forked_processes_share_stay_shared() {
+    let fixture = Fixture::new();
+    let mut command = Command::new(targets::interpreter());
+    let mut parent = Running::start(command.arg(targets::source("python/forked.py")));
+    let child: u32 = parent.await_stdout("child ")["child ".len()..]
+        .parse()
+        .expect("a number");
+    let before = shared(child);
+    assert!(before > 48 << 20, "{before}");
+    let record = Record::attach(&fixture, child, &["-d", "4"]);
+    record.running.wait().expect_code(0);
+    holders(child, &["--type", "bytes"]).wait().expect_code(0);
+    let copied = before.saturating_sub(shared(child));
+    assert!(copied < 4 << 20, "{copied} of {before}");
+    parent.close_stdin();
+    parent.wait().expect_code(0);
 }
 
 #[test]

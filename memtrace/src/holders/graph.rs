@@ -3,6 +3,7 @@
 //! is kept; the reference itself is looked up again when a path is shown.
 
 mod follow;
+mod leftovers;
 mod structures;
 mod unreached;
 mod younger;
@@ -16,7 +17,7 @@ use super::{
     numbers::{self, Numbers, Pieces},
     pools::{Piece, Sizes},
     python::{Python, Root},
-    reference::{Check, Label, Link, Reference, Visit, cost},
+    reference::{Check, Label, Link, Reference, Visit, Word, cost},
     references::Met,
 };
 use crate::{frames::caching, hash::FastMap};
@@ -91,8 +92,14 @@ pub(super) struct Graph<'a> {
     queue: BTreeMap<u32, Vec<NodeId>>,
     /// Objects that came after the memory around them was read: they are read as they are now.
     young: FastMap<NodeId, ()>,
+    /// Words that may be left over, and are put off until the others are followed: roots that lead to objects, and words
+    /// of nodes that lead to structures of C.
+    left_over: Vec<(RootWord, Word)>,
+    structures: Vec<(NodeId, Word)>,
+    /// Whether they are followed now.
+    follows_leftovers: bool,
     /// Pieces of the interpreter's pools that belong to structures of C, and were followed.
-    structures: Pieces,
+    followed: Pieces,
     /// Objects without a root whose references are all known, by address: other words that point to them are none.
     explained: FastMap<u64, u64>,
     /// Of earlier searches.
@@ -128,7 +135,10 @@ impl<'a> Graph<'a> {
             has_records: false,
             queue: BTreeMap::new(),
             young: FastMap::default(),
-            structures: Pieces::default(),
+            left_over: Vec::new(),
+            structures: Vec::new(),
+            follows_leftovers: false,
+            followed: Pieces::default(),
             explained: FastMap::default(),
             doubts,
             met: None,
@@ -322,6 +332,9 @@ impl<'a> Graph<'a> {
         let Some(target) = self.target(reference, memory) else {
             return;
         };
+        if self.puts_off(root, reference, target) {
+            return;
+        }
         if let Some(met) = &mut self.met {
             met.add_root(target, matches!(root, RootWord::Unreached(_)));
         }
@@ -345,12 +358,12 @@ impl<'a> Graph<'a> {
         let address = reference.target;
         let may_be_object = match reference.label {
             Label::Buffer => false,
-            Label::Word(_) => self.may_have_object(address),
+            label if label.is_word() => self.may_have_object(address),
             _ => true,
         };
         if may_be_object && let Some(python) = self.python {
             let mut object = python.object(memory, address);
-            let is_typed = !matches!(reference.label, Label::Word(_));
+            let is_typed = !reference.label.is_word();
             let is_young = object.is_none() && is_typed;
             if is_young {
                 memory.forget_at(address);
@@ -366,7 +379,7 @@ impl<'a> Graph<'a> {
         }
         let block = self.blocks.containing(address)?;
         // The collector links the words before its objects with each other: nothing is kept by that.
-        let is_before_object = matches!(reference.label, Label::Word(_))
+        let is_before_object = reference.label.is_word()
             && self
                 .object_in(block, memory)
                 .is_some_and(|object| address < object);
@@ -450,6 +463,12 @@ impl<'a> Graph<'a> {
         let object = self.numbers.get(address);
         let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
         (self.holders[node as usize] != NOBODY).then_some(node)
+    }
+
+    /// Whether the object at an address was reached.
+    fn is_reached(&self, object: u64) -> bool {
+        let node = self.numbers.get(object);
+        node.is_some_and(|node| self.holders[node as usize] != NOBODY)
     }
 
     /// Whether an address lies in memory of the interpreter's own allocator.

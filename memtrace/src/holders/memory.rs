@@ -2,8 +2,8 @@
 //! claim, and every read may fail.
 
 use super::absent;
-use crate::{hash::mix, process::maps::Mapping, process_root};
-use std::{cell::RefCell, ops::Range, ptr, sync::Arc};
+use crate::{hash::mix, process::maps::Mapping};
+use std::{cell::RefCell, fs::File, ops::Range, os::unix::fs::FileExt, sync::Arc};
 
 /// The memory of a process.
 pub(super) trait Memory {
@@ -53,19 +53,23 @@ impl Circle {
     }
 }
 
-/// A process's memory as it is now, a system call a read.
+/// A process's memory as it is now, a system call a read. Not by `process_vm_readv`: that copies each page that forked
+/// processes share (`gup_must_unshare`, mm/internal.h), and so would take as much memory as it reads.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
-    pid: libc::pid_t,
+    pid: u32,
+    /// `/proc/PID/mem`, which never becomes another program's. `None`: there is no such process.
+    file: Option<Arc<File>>,
     /// Ranges that are not read, in the order of addresses.
     absent: Arc<[Range<u64>]>,
 }
 
 impl Live {
     pub(super) fn new(pid: u32) -> Self {
+        let file = File::open(format!("/proc/{pid}/mem"));
         Self {
-            // An invalid number gives a process that does not exist.
-            pid: pid.try_into().unwrap_or(-1),
+            pid,
+            file: file.ok().map(Arc::new),
             absent: Arc::default(),
         }
     }
@@ -79,7 +83,7 @@ impl Live {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.pid.cast_unsigned()
+        self.pid
     }
 
     fn is_absent(&self, address: u64, bytes: u64) -> bool {
@@ -91,52 +95,20 @@ impl Live {
     }
 }
 
-/// Most pieces that one system call takes (IOV_MAX).
-const PIECES: usize = 1024;
-
 impl Live {
     /// Reads the words at `addresses` into `values`, which has the same length; `None` if unreadable.
     pub(super) fn words(&self, addresses: &[u64], values: &mut [Option<u64>]) {
-        let mut from = 0;
-        while from < addresses.len() {
-            let to = addresses.len().min(from + PIECES);
-            let mut words = [0_u64; PIECES];
-            let remote: Vec<libc::iovec> = addresses[from..to]
-                .iter()
-                .map(|&address| libc::iovec {
-                    // Nothing is mapped at 0.
-                    iov_base: match self.is_absent(address, 8) {
-                        true => ptr::null_mut(),
-                        false => address as *mut libc::c_void,
-                    },
-                    iov_len: size_of::<u64>(),
-                })
-                .collect();
-            let local = libc::iovec {
-                iov_base: words.as_mut_ptr().cast(),
-                iov_len: size_of_val(&words[..to - from]),
-            };
-            // SAFETY: the kernel writes into `words` only, as many bytes as the pieces have.
-            let read = unsafe {
-                let pieces = remote.len() as libc::c_ulong;
-                libc::process_vm_readv(self.pid, &local, 1, remote.as_ptr(), pieces, 0)
-            };
-            let whole = usize::try_from(read).unwrap_or(0) / size_of::<u64>();
-            for (value, word) in values[from..].iter_mut().zip(&words[..whole]) {
-                *value = Some(*word);
-            }
-            // The one that could not be read stays unknown.
-            from += if from + whole == to { whole } else { whole + 1 };
+        for (address, value) in addresses.iter().zip(values) {
+            *value = self.word(*address);
         }
     }
 }
 
 impl Memory for Live {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        if self.is_absent(address, buffer.len() as u64) {
-            return false;
-        }
-        process_root::copy_memory(self.pid.cast_unsigned(), address, buffer).is_ok()
+        let file = self.file.as_ref();
+        let file = file.filter(|_| !self.is_absent(address, buffer.len() as u64));
+        file.is_some_and(|file| file.read_exact_at(buffer, address).is_ok())
     }
 }
 

@@ -84,6 +84,16 @@ pub(super) enum Label {
     Buffer,
     /// The word at this offset, bytes, in a block or in an object of unknown structure.
     Word(u64),
+    /// A word of a structure in C that hangs in the word of an object at this offset. It may be left over from what the
+    /// memory was before.
+    Structure(u64),
+}
+
+impl Label {
+    /// Whether only its value says that it is a reference.
+    pub(super) fn is_word(&self) -> bool {
+        matches!(self, Self::Word(_) | Self::Structure(_))
+    }
 }
 
 /// The cost of believing a reference. The cheapest path is shown, so references that a programmer would
@@ -134,6 +144,44 @@ pub(super) struct Reference<'a> {
     /// One of [`cost`].
     pub(super) cost: u32,
     pub(super) checks: &'a [Check],
+}
+
+/// A reference without what proves it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word {
+    pub(super) target: u64,
+    pub(super) label: Label,
+    pub(super) cost: u32,
+}
+
+impl Word {
+    pub(super) fn of(reference: &Reference<'_>) -> Self {
+        let Reference {
+            target,
+            label,
+            cost,
+            ..
+        } = *reference;
+        Self {
+            target,
+            label,
+            cost,
+        }
+    }
+
+    pub(super) fn reference(&self) -> Reference<'static> {
+        let Self {
+            target,
+            label,
+            cost,
+        } = *self;
+        Reference {
+            target,
+            label,
+            cost,
+            checks: &[],
+        }
+    }
 }
 
 /// Takes the references of a holder, one by one.

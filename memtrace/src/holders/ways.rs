@@ -16,7 +16,7 @@ use super::{
 use crate::{
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Collector, Path, Step, StepKind, Way, WayKind},
+    recording::{Collector, Path, STRUCTURE, Step, StepKind, Way, WayKind},
 };
 use std::{cell::RefCell, cmp::Reverse, collections::HashMap};
 
@@ -154,6 +154,9 @@ impl Naming<'_> {
                 _ => (1, *node),
             };
             let next = labels.get(index + taken).copied();
+            if let Label::Structure(offset) = link.label {
+                named.push(structure(offset));
+            }
             let mut step = self.step(node, &labels[index..index + taken], next);
             if let (Label::Local(_), Some(holder)) = (link.label, named.last()) {
                 step.is_expression = local(&mut step, holder);
@@ -260,8 +263,8 @@ impl Naming<'_> {
         let object = self.graph.object(node);
         let python = self.graph.python;
         let (name, is_expression) = match (python, labels) {
-            (_, [Label::Word(0) | Label::Buffer]) => (String::new(), false),
-            (_, [Label::Word(offset)]) => (format!("+{offset:#x}"), false),
+            (_, [Label::Word(0) | Label::Structure(_) | Label::Buffer]) => (String::new(), false),
+            (_, [Label::Word(offset)]) => (at_offset(*offset), false),
             (Some(python), _) => {
                 let shown = self.shown(python, labels, next);
                 (shown.text, shown.is_expression)
@@ -467,6 +470,24 @@ fn common(first: &[Named], paths: &[Vec<Named>]) -> usize {
         count.is_some_and(|count| count as f64 >= COMMON * paths.len() as f64)
     };
     first.iter().rposition(is_common).unwrap_or(0)
+}
+
+fn at_offset(offset: u64) -> String {
+    format!("+{offset:#x}")
+}
+
+/// The structure in C that hangs in the word of an object at this offset.
+fn structure(offset: u64) -> Named {
+    let step = Step {
+        type_name: Some(STRUCTURE.to_owned()),
+        ..Step::new(StepKind::Block, at_offset(offset))
+    };
+    Named {
+        general: step.name.clone(),
+        step,
+        node: None,
+        is_expression: false,
+    }
 }
 
 /// The path as an expression, if every part of it is one.

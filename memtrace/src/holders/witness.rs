@@ -27,7 +27,7 @@ use std::{
 pub(super) const ENDS: usize = 100;
 
 /// Words that are read in one stop: some hundred microseconds.
-const WORDS_A_STOP: usize = 2048;
+const WORDS_A_STOP: usize = 1024;
 
 /// Where a path begins.
 #[derive(Clone, Debug)]
@@ -417,6 +417,7 @@ struct Seen {
 /// are given, or memtrace not to read: that is tried again.
 fn read_stopped(
     pid: u32,
+    memory: &Live,
     addresses: &[u64],
     heads: &[Option<Head>],
     longest_stop: &mut Duration,
@@ -432,8 +433,8 @@ fn read_stopped(
         let (lasted, is_whole) = match Stop::new(pid) {
             Ok(stop) => {
                 seen.values.fill(None);
-                Live::new(pid).words(addresses, &mut seen.values);
-                seen.heads = follow(heads, pid);
+                memory.words(addresses, &mut seen.values);
+                seen.heads = follow(heads, memory);
                 seen.threads = stop.threads().to_vec();
                 let Some(ended) = stop.end() else { break };
                 (ended.lasted, !ended.was_cut)
@@ -451,17 +452,16 @@ fn read_stopped(
     Ok(None)
 }
 
-fn follow(heads: &[Option<Head>], pid: u32) -> Vec<bool> {
-    let memory = Live::new(pid);
-    let holds = |head: &Option<Head>| head.is_some_and(|head| head.holds(&memory));
+fn follow(heads: &[Option<Head>], memory: &Live) -> Vec<bool> {
+    let holds = |head: &Option<Head>| head.is_some_and(|head| head.holds(memory));
     heads.iter().map(holds).collect()
 }
 
 /// Reads all words, and then all of them again. Those that are the same in both were so at once, between the two.
-fn read_twice(pid: u32, addresses: &[u64], heads: &[Option<Head>]) -> Seen {
+fn read_twice(memory: &Live, addresses: &[u64], heads: &[Option<Head>]) -> Seen {
     let read = || {
         let mut values = vec![None; addresses.len()];
-        Live::new(pid).words(addresses, &mut values);
+        memory.words(addresses, &mut values);
         values
     };
     let (mut values, again) = (read(), read());
@@ -471,7 +471,7 @@ fn read_twice(pid: u32, addresses: &[u64], heads: &[Option<Head>]) -> Seen {
     Seen {
         values,
         threads: Vec::new(),
-        heads: follow(heads, pid),
+        heads: follow(heads, memory),
     }
 }
 
@@ -489,17 +489,19 @@ fn verify_at_once(
     let memory = Live::new(subject.pid());
     let heads: Vec<Option<Head>> = known.iter().map(|head| head.advanced(&memory)).collect();
     let seen = match subject.threads() {
-        _ if subject.is_untouched() => Some(read_twice(subject.pid(), &addresses, &heads)),
+        _ if subject.is_untouched() => Some(read_twice(&memory, &addresses, &heads)),
         Threads::Stopped(threads) => {
             let mut values = vec![None; addresses.len()];
             memory.words(&addresses, &mut values);
             Some(Seen {
                 values,
                 threads: threads.to_vec(),
-                heads: follow(&heads, subject.pid()),
+                heads: follow(&heads, &memory),
             })
         }
-        Threads::Running(pid) => read_stopped(pid, &addresses, &heads, &mut verified.longest_stop)?,
+        Threads::Running(pid) => {
+            read_stopped(pid, &memory, &addresses, &heads, &mut verified.longest_stop)?
+        }
     };
     let Some(Seen {
         values,

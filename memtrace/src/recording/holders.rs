@@ -167,6 +167,10 @@ pub(crate) struct Path {
     pub(crate) expression: Option<String>,
 }
 
+/// The type of a step that is memory of a Python object which no type describes: some words in it may be left over from what
+/// the memory was before.
+pub(crate) const STRUCTURE: &str = "structure in C";
+
 /// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
@@ -181,11 +185,23 @@ impl Path {
         }
     }
 
-    /// Whether nothing but their values says that its words are pointers: those of blocks of no known type, and those of
-    /// memory that may not be in use.
+    /// Whether nothing but their values says that some of its words are pointers: those of memory that may not be in use,
+    /// of a stack that leads to a Python object, of structures in C, or all of them, in blocks of no known type.
     pub(crate) fn is_of_words(&self) -> bool {
-        let is_word = |step: &Step| step.kind == StepKind::Block && step.type_name.is_none();
-        self.begins_anywhere() || self.steps.iter().skip(1).all(is_word)
+        let is_block = |step: &Step, of: Option<&str>| {
+            step.kind == StepKind::Block && step.type_name.as_deref() == of
+        };
+        let [root, rest @ ..] = &self.steps[..] else {
+            return true;
+        };
+        let is_on_stack = matches!(root.kind, StepKind::Stack | StepKind::Register);
+        self.begins_anywhere()
+            || is_on_stack
+                && rest
+                    .first()
+                    .is_some_and(|step| step.kind == StepKind::Object)
+            || rest.iter().all(|step| is_block(step, None))
+            || rest.iter().any(|step| is_block(step, Some(STRUCTURE)))
     }
 
     /// Whether its root is a word of memory that may not be in use.

@@ -43,8 +43,10 @@ impl Graph<'_> {
         }
         let is_young = self.young.contains_key(&node);
         let mut visit = |reference: &Reference<'_>| {
-            if !self.follow_reference(node, reference, cost, memory) {
-                self.follow_structure(node, reference, cost, memory);
+            if !self.follow_reference(node, reference, cost, memory)
+                && reference.cost >= cost::UNTYPED
+            {
+                self.meet_structure(node, reference, memory);
             }
         };
         // The longer a container is, the sooner its memory is another's: it is read as it is now.
@@ -56,7 +58,7 @@ impl Graph<'_> {
     }
 
     /// Offers what a reference of an object leads to; returns whether that is an object or a block.
-    fn follow_reference(
+    pub(super) fn follow_reference(
         &mut self,
         node: NodeId,
         reference: &Reference<'_>,
@@ -81,39 +83,6 @@ impl Graph<'_> {
             _ => self.offer(target, node, cost),
         }
         true
-    }
-
-    /// The same of all that hangs in the structure of C to which a word without a type leads.
-    fn follow_structure(
-        &mut self,
-        node: NodeId,
-        reference: &Reference<'_>,
-        cost: u32,
-        memory: &Cached<Live>,
-    ) {
-        if reference.cost < cost::UNTYPED {
-            return;
-        }
-        // Taken out so that the graph can be changed meanwhile.
-        let mut structures = std::mem::take(&mut self.structures);
-        let mut words: Vec<(u64, Label, u32)> = Vec::new();
-        let mut is_new = |piece| structures.add(&self.numbers, piece);
-        let bytes = self.structure(reference, memory, &mut is_new, &mut |word| {
-            words.push((word.target, word.label, word.cost));
-        });
-        self.structures = structures;
-        if bytes > 0 {
-            self.add_size(node, |_| bytes);
-        }
-        for (target, label, price) in words {
-            let word = Reference {
-                target,
-                label,
-                cost: price,
-                checks: &[],
-            };
-            self.follow_reference(node, &word, cost, memory);
-        }
     }
 
     /// The cost of believing a reference of an object. A word that the type does not describe is certain enough if it
@@ -160,7 +129,7 @@ impl Graph<'_> {
     }
 
     /// Adds to the bytes of an object, if they are wanted.
-    fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
+    pub(super) fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
         if self.met.is_none() {
             return;
         }
@@ -226,8 +195,7 @@ impl Graph<'_> {
             let Some(target) = graph.target(&word(&[], 0, value, 0), memory) else {
                 // A table of an object of C, whose other parts are small.
                 if cost >= cost::UNTYPED {
-                    let word = word(&[], 0, value, cost::UNTYPED);
-                    graph.follow_structure(node, &word, cost, memory);
+                    graph.meet_structure(node, &word(&[], 0, value, 0), memory);
                 }
                 return;
             };

@@ -1,11 +1,13 @@
 //! Structures of C code in the pools of the interpreter: pieces that are not objects, as `PyMem_Malloc` gives them. Nothing
-//! describes them, so they are not nodes: what they refer to belongs to the object that leads to them.
+//! describes them, so they are not nodes: what they refer to belongs to the object that leads to them. Some of their words
+//! are left over from what the memory was before (`leftovers.rs`).
 
-use super::{Graph, Piece};
+use super::{Graph, NodeId, Piece};
 use crate::holders::{
-    memory::Memory,
-    reference::{Check, Label, Reference, Visit, cost},
+    memory::{Cached, Live, Memory},
+    reference::{Check, Label, Reference, Visit, Word, cost},
 };
+
 /// Most pieces from an object to what it refers to, and most pieces that are read for one word.
 const DEEPEST: usize = 64;
 const MOST: usize = 1 << 20;
@@ -18,6 +20,30 @@ struct Part {
 }
 
 impl Graph<'_> {
+    /// Offers what the structure refers to that a word of a node leads to, if it leads to one.
+    pub(super) fn follow_structure(
+        &mut self,
+        node: NodeId,
+        reference: &Reference<'_>,
+        memory: &Cached<Live>,
+    ) {
+        // Taken out so that the graph can be changed meanwhile.
+        let mut pieces = std::mem::take(&mut self.followed);
+        let mut is_new = |piece| pieces.add(&self.numbers, piece);
+        let mut words = Vec::new();
+        let bytes = self.structure(reference, memory, &mut is_new, &mut |reference| {
+            words.push(Word::of(reference));
+        });
+        self.followed = pieces;
+        if bytes > 0 {
+            self.add_size(node, |_| bytes);
+        }
+        let cost = self.costs[node as usize];
+        for word in words {
+            self.follow_reference(node, &word.reference(), cost, memory);
+        }
+    }
+
     /// Visits the words of the structure that a reference leads to, and of those that hang in it, as far as `is_new` says
     /// of their addresses that they are. Returns their bytes: 0 if it leads to none.
     pub(super) fn structure(
@@ -31,8 +57,8 @@ impl Graph<'_> {
             return 0;
         };
         let label = match reference.label {
-            Label::Word(offset) => Label::Word(offset),
-            _ => Label::Word(0),
+            Label::Word(offset) => Label::Structure(offset),
+            _ => Label::Structure(0),
         };
         let mut parts = Vec::new();
         if is_new(piece.start) {

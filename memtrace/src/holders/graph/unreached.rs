@@ -74,8 +74,8 @@ struct Words {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Surplus,
-    /// In an object or a block at this address.
-    Hidden(u64),
+    /// In an object or a block of [`Words::hidden`].
+    Hidden,
     Unclear,
 }
 
@@ -83,10 +83,10 @@ impl Words {
     /// What the `rest` of an object's references are.
     fn why(&self, rest: u64) -> Why {
         let others = self.seen.len() as u64 + self.elsewhere;
-        match self.hidden.first() {
-            _ if rest > others + self.hidden.len() as u64 => Why::Surplus,
-            Some(hider) if rest > others => Why::Hidden(*hider),
-            _ => Why::Unclear,
+        match () {
+            () if rest > others + self.hidden.len() as u64 => Why::Surplus,
+            () if rest > others => Why::Hidden,
+            () => Why::Unclear,
         }
     }
 }
@@ -106,7 +106,7 @@ impl Graph<'_> {
         memory.forget();
         let (mut tracked, mut frozen) = (Vec::new(), Vec::new());
         python.tracked(memory, &mut |object, is_frozen| {
-            if self.numbers.get(object).is_none() && python.is_object(memory, object) {
+            if !self.is_reached(object) && python.is_object(memory, object) {
                 match is_frozen {
                     true => frozen.push(object),
                     false => tracked.push(object),
@@ -116,6 +116,7 @@ impl Graph<'_> {
         let mut rounds = 0;
         let (mut counts, rests, words) = loop {
             let Some(counts) = self.count(python, &tracked, memory) else {
+                self.follow_leftovers(memory, is_over);
                 self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
                 return;
             };
@@ -134,6 +135,7 @@ impl Graph<'_> {
         };
         counts.retain(|object, _| !rests.contains_key(object));
         self.explained = counts;
+        self.follow_leftovers(memory, is_over);
         let mut hiders = self.reach_rests(&rests, words.as_ref(), memory, is_over);
         // A cycle leads back to what hides it; anything else is memory that has not been cleared.
         hiders.retain(|hider| self.reached(*hider).is_some());
@@ -192,19 +194,16 @@ impl Graph<'_> {
         let mut roots: BTreeMap<Unreached, Vec<u64>> = BTreeMap::new();
         let mut hiders = Vec::new();
         for (&object, &rest) in rests {
-            let why = match words {
-                Some(words) => words.get(&object).unwrap_or(&none).why(rest),
-                None => Why::Unclear,
-            };
+            let to_object = words.map(|words| words.get(&object).unwrap_or(&none));
+            let why = to_object.map_or(Why::Unclear, |words| words.why(rest));
             let group = match why {
                 Why::Surplus => Unreached::Surplus,
-                Why::Hidden(_) | Why::Unclear => Unreached::Unclear,
+                Why::Hidden | Why::Unclear => Unreached::Unclear,
             };
             roots.entry(group).or_default().push(object);
-            hiders.extend(match why {
-                Why::Hidden(hider) => Some(hider),
-                _ => None,
-            });
+            if let (Why::Hidden, Some(words)) = (why, to_object) {
+                hiders.extend(&words.hidden);
+            }
         }
         for (why, objects) in roots {
             self.reach_unreached(why, objects, memory, is_over);
@@ -260,7 +259,7 @@ impl Graph<'_> {
                     return;
                 };
                 if found.slots.len() > MOST_REFERENCES
-                    || self.numbers.get(target).is_some()
+                    || self.is_reached(target)
                     || !python.is_collected(memory, target)
                     || found.slots.insert(slot, ()).is_some()
                 {
@@ -377,7 +376,7 @@ impl Graph<'_> {
             });
             return match () {
                 () if !is_reference => Place::Free,
-                () if self.numbers.get(object).is_some() => Place::Elsewhere,
+                () if self.is_reached(object) => Place::Elsewhere,
                 () if python.is_collected(memory, object) => Place::Seen(object),
                 () => Place::Hidden(object),
             };
@@ -476,8 +475,8 @@ mod tests {
         };
         assert_eq!(why(0, &[], 0, 1), Why::Surplus);
         assert_eq!(why(1, &[0x20], 1, 4), Why::Surplus);
-        assert_eq!(why(0, &[0x20], 0, 1), Why::Hidden(0x20));
-        assert_eq!(why(1, &[0x20, 0x30], 0, 2), Why::Hidden(0x20));
+        assert_eq!(why(0, &[0x20], 0, 1), Why::Hidden);
+        assert_eq!(why(1, &[0x20, 0x30], 0, 2), Why::Hidden);
         for (seen, hidden, elsewhere) in [(1, &[][..], 0), (0, &[], 1), (1, &[0x20], 0)] {
             assert_eq!(why(seen, hidden, elsewhere, 1), Why::Unclear);
         }

@@ -122,7 +122,7 @@ impl Python {
             Label::Namespace => Shown::expression(".__dict__".to_owned()),
             Label::Internal(what) => Shown::words(format!(" ({what})")),
             Label::Buffer => Shown::words(" (its memory)"),
-            Label::Word(offset) => Shown::words(format!(" (+{offset})")),
+            Label::Word(offset) | Label::Structure(offset) => Shown::words(format!(" (+{offset})")),
         }
     }
 

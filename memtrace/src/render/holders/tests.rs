@@ -7,7 +7,7 @@ use super::{
 use crate::{
     frames::fixture::{native, python},
     recording::{
-        Collector, Step, StepKind, Unknown,
+        Collector, STRUCTURE, Step, StepKind, Unknown,
         fixture::{heap_site, history, holders, step, tree},
     },
 };
@@ -101,6 +101,17 @@ fn a_path_of_words_alone_is_likely() {
     let mut path = tree();
     path.steps[0] = step(StepKind::Mapping, "anonymous mapping of 1.0 MiB", "");
     assert!(kept(path).is_likely());
+    // Words that may be left over.
+    let mut path = history(None);
+    assert!(!kept(path.clone()).is_likely());
+    path.steps
+        .insert(3, step(StepKind::Block, "+0x28", STRUCTURE));
+    assert!(kept(path).is_likely());
+    let mut path = history(None);
+    path.steps[0] = step(StepKind::Stack, "thread main: stack of serve()", "");
+    assert!(kept(path.clone()).is_likely());
+    path.steps[1] = step(StepKind::Block, "", "std::map node");
+    assert!(!kept(path).is_likely());
 }
 
 #[test]
