@@ -8,7 +8,7 @@ mod structures;
 mod unreached;
 mod younger;
 
-pub(super) use unreached::Unreached;
+pub(super) use unreached::{Since, Unreached};
 
 use super::{
     doubts::Doubts,
@@ -100,6 +100,8 @@ pub(super) struct Graph<'a> {
     follows_leftovers: bool,
     /// Pieces of the interpreter's pools that belong to structures of C, and were followed.
     followed: Pieces,
+    /// How many references objects without a root had when it was decided why they are alive, by address.
+    pub(super) counted: FastMap<u64, u64>,
     /// Objects without a root whose references are all known, by address: other words that point to them are none.
     explained: FastMap<u64, u64>,
     /// Of earlier searches.
@@ -139,6 +141,7 @@ impl<'a> Graph<'a> {
             structures: Vec::new(),
             follows_leftovers: false,
             followed: Pieces::default(),
+            counted: FastMap::default(),
             explained: FastMap::default(),
             doubts,
             met: None,
@@ -463,12 +466,6 @@ impl<'a> Graph<'a> {
         let object = self.numbers.get(address);
         let node = object.or_else(|| Some(self.blocks.containing(address)? as NodeId))?;
         (self.holders[node as usize] != NOBODY).then_some(node)
-    }
-
-    /// Whether the object at an address was reached.
-    fn is_reached(&self, object: u64) -> bool {
-        let node = self.numbers.get(object);
-        node.is_some_and(|node| self.holders[node as usize] != NOBODY)
     }
 
     /// Whether an address lies in memory of the interpreter's own allocator.

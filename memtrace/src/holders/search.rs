@@ -4,7 +4,7 @@ use super::{
     census::OfType,
     doubts::Doubts,
     error::Error,
-    graph::Graph,
+    graph::{Graph, Since},
     memory::{Cached, Live},
     native::{Block, Native},
     pools::{self, Sizes},
@@ -440,18 +440,33 @@ fn search_once<T>(
     }
     graph.search(&cached, known.is_over);
     if needs_unreached(&graph) {
-        let (mut younger, mut pools_now) = (Vec::new(), pools.clone());
-        if subject.running().is_some() {
-            let now = maps::read(pid)?;
-            let list = || native.younger(pid, cached.now(), &pools);
-            younger = graph.search_younger(&now, list, &cached, known.is_over)?;
-            pools_now = find_pools(&now);
-        }
-        graph.search_unreached(&younger, &pools_now, &cached, known.is_over);
+        let is_running = subject.running().is_some();
+        let list = || native.younger(pid, cached.now(), &pools);
+        let since = match is_running {
+            true => {
+                let now = maps::read(pid)?;
+                Since {
+                    younger: graph.search_younger(&now, list, &cached, known.is_over)?,
+                    pools: find_pools(&now),
+                }
+            }
+            false => Since {
+                younger: Vec::new(),
+                pools: pools.clone(),
+            },
+        };
+        let again = || {
+            is_running.then_some(())?;
+            Some(Since {
+                younger: list().ok()?,
+                pools: find_pools(&maps::read(pid).ok()?),
+            })
+        };
+        graph.search_unreached(&since, &again, &cached, known.is_over);
         let addresses = how.asked.addresses;
-        graph.search_untracked(addresses, &younger, &pools_now, &cached, known.is_over);
-        graph.search_behind(&younger, &cached, known.is_over);
-        if subject.running().is_some() {
+        graph.search_untracked(addresses, &since, &again, &cached, known.is_over);
+        graph.search_behind(&since.younger, &cached, known.is_over);
+        if is_running {
             for _ in 0..ROUNDS {
                 if !graph.search_changed(&cached, known.is_over) {
                     break;

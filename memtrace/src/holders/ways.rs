@@ -158,6 +158,12 @@ impl Naming<'_> {
                 named.push(structure(offset));
             }
             let mut step = self.step(node, &labels[index..index + taken], next);
+            let is_in_block = named
+                .last()
+                .is_some_and(|of| of.step.kind == StepKind::Block);
+            if is_in_block && link.label.is_word() {
+                step.general = WORD.to_owned();
+            }
             if let (Label::Local(_), Some(holder)) = (link.label, named.last()) {
                 step.is_expression = local(&mut step, holder);
             }

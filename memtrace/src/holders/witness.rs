@@ -268,7 +268,11 @@ impl<'a> Witnesses<'a> {
     fn counted(&self, node: NodeId, why: Unreached) -> Link {
         let object = self.graph.object(node);
         let object = object.filter(|_| why != Unreached::Hidden);
-        let count = object.and_then(|object| Some((object, self.memory.word(object)?)));
+        let count = |object| match why {
+            Unreached::Surplus => self.graph.counted.get(&object).copied(),
+            _ => self.memory.word(object),
+        };
+        let count = object.and_then(|object| Some((object, count(object)?)));
         let checks = count.map(|(object, count)| Check {
             mask: u32::MAX.into(),
             ..Check::equal(object, count & u64::from(u32::MAX))

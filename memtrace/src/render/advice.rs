@@ -51,7 +51,7 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
             "record again, and wait for the search at the end: it looks for what keeps these blocks"
         }
         Advice::FindUnseenKeeper => {
-            "the search found nothing that keeps these blocks: look where they should be freed"
+            "look where these blocks should be freed: the search did not find what keeps them"
         }
         Advice::LimitContainer => {
             "limit the size of that container, or remove entries that are no longer needed"

@@ -70,6 +70,13 @@ struct Words {
     elsewhere: u64,
 }
 
+/// Memory that the process has now besides the blocks that the search knows.
+pub(in crate::holders) struct Since {
+    pub(in crate::holders) younger: Vec<Block>,
+    /// Those of the interpreter's objects.
+    pub(in crate::holders) pools: Vec<Range<u64>>,
+}
+
 /// What the references are that the collector does not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -92,12 +99,12 @@ impl Words {
 }
 
 impl Graph<'_> {
-    /// Reaches everything that is alive although no root reaches it. `younger` are blocks that are not known to the
-    /// graph, and `pools` those of the interpreter's objects now.
+    /// Reaches everything that is alive although no root reaches it. `again` tells the same as `since`, later; `None`: the
+    /// process is stopped.
     pub(in crate::holders) fn search_unreached(
         &mut self,
-        younger: &[Block],
-        pools: &[Range<u64>],
+        since: &Since,
+        again: &dyn Fn() -> Option<Since>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -114,14 +121,14 @@ impl Graph<'_> {
             }
         });
         let mut rounds = 0;
-        let (mut counts, rests, words) = loop {
+        let (counts, mut rests, mut words) = loop {
             let Some(counts) = self.count(python, &tracked, memory) else {
                 self.follow_leftovers(memory, is_over);
                 self.reach_unreached(Unreached::Unclear, tracked, memory, is_over);
                 return;
             };
             let rests = self.rests(python, &counts, memory);
-            let words = self.words_to(&rests, &counts.slots, younger, pools, memory, is_over);
+            let words = self.words_to(&rests, &counts.slots, since, memory, is_over);
             // The collector's lists may end early while they change.
             let seen = words.iter().flat_map(FastMap::values);
             let seen = seen.flat_map(|words| words.seen.iter().copied());
@@ -129,13 +136,19 @@ impl Graph<'_> {
             let missed: Vec<u64> = missed.collect();
             rounds += 1;
             if missed.is_empty() || rounds == ROUNDS {
-                break (counts.counts, rests, words);
+                break (counts, rests, words);
             }
             tracked.extend(missed);
         };
-        counts.retain(|object, _| !rests.contains_key(object));
-        self.explained = counts;
+        self.look_again(&mut words, &rests, &counts.slots, again, memory, is_over);
+        let changed = self.changed(python, &counts.counts, &tracked, memory);
+        rests.retain(|object, _| !changed.contains_key(object));
+        self.explained = counts.counts;
+        self.explained
+            .retain(|object, _| !rests.contains_key(object) && !changed.contains_key(object));
         self.follow_leftovers(memory, is_over);
+        let changed = changed.into_keys().collect();
+        self.reach_unreached(Unreached::Unclear, changed, memory, is_over);
         let mut hiders = self.reach_rests(&rests, words.as_ref(), memory, is_over);
         // A cycle leads back to what hides it; anything else is memory that has not been cleared.
         hiders.retain(|hider| self.reached(*hider).is_some());
@@ -149,8 +162,8 @@ impl Graph<'_> {
     pub(in crate::holders) fn search_untracked(
         &mut self,
         sought: &[u64],
-        younger: &[Block],
-        pools: &[Range<u64>],
+        since: &Since,
+        again: &dyn Fn() -> Option<Since>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -164,9 +177,18 @@ impl Graph<'_> {
             });
             let rest = object.and_then(|object| python.reference_count(memory.now(), object));
             rests.extend(object.zip(rest));
+            self.counted.extend(object.zip(rest));
         }
-        let words = self.words_to(&rests, &FastMap::default(), younger, pools, memory, is_over);
+        let none = FastMap::default();
+        let mut words = self.words_to(&rests, &none, since, memory, is_over);
+        self.look_again(&mut words, &rests, &none, again, memory, is_over);
         self.reach_rests(&rests, words.as_ref(), memory, is_over);
+    }
+
+    /// Whether the object at an address was reached.
+    fn is_reached(&self, object: u64) -> bool {
+        let node = self.numbers.get(object);
+        node.is_some_and(|node| self.holder(node).is_some())
     }
 
     /// Whether the memory at an address was not given back to its allocator.
@@ -178,6 +200,54 @@ impl Graph<'_> {
             Some(_) if self.native.note.is_some() => false,
             Some(block) => native::is_allocated(memory, self.blocks.block(block)),
             None => false,
+        }
+    }
+
+    /// Those whose references, or the number of them, have changed since they were counted: the program uses them.
+    fn changed(
+        &self,
+        python: &Python,
+        counts: &FastMap<u64, u64>,
+        tracked: &[u64],
+        memory: &Cached<Live>,
+    ) -> FastMap<u64, ()> {
+        // The rest of the search goes on with what was read first.
+        let memory = &Cached::new(memory.now().clone());
+        let again = self.count(python, tracked, memory);
+        let again = again.map_or_else(FastMap::default, |again| again.counts);
+        let is_same = |&(&object, &count): &(&u64, &u64)| {
+            let all = python.reference_count(memory, object).unwrap_or(0);
+            let known = self.counted.get(&object).copied().unwrap_or(count);
+            again.get(&object) == Some(&count) && all == known
+        };
+        let changed = counts.iter().filter(|of| !is_same(of));
+        changed.map(|(object, _)| (*object, ())).collect()
+    }
+
+    /// Searches once more for the words that point to objects of which there were too few: a word that moved meanwhile may
+    /// have been missed. By now it is in its place.
+    fn look_again(
+        &self,
+        words: &mut Option<FastMap<u64, Words>>,
+        rests: &FastMap<u64, u64>,
+        known: &FastMap<u64, ()>,
+        again: &dyn Fn() -> Option<Since>,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
+        let Some(first) = words else { return };
+        let none = Words::default();
+        let few = |object: &u64, rest| first.get(object).unwrap_or(&none).why(rest) == Why::Surplus;
+        let too_few = rests.iter().filter(|&(object, &rest)| few(object, rest));
+        let too_few: FastMap<u64, u64> = too_few.map(|(object, rest)| (*object, *rest)).collect();
+        if too_few.is_empty() {
+            return;
+        }
+        let Some(since) = again() else { return };
+        let memory = &Cached::new(memory.now().clone());
+        match self.words_to(&too_few, known, &since, memory, is_over) {
+            Some(again) => first.extend(again),
+            None => *words = None,
         }
     }
 
@@ -212,13 +282,19 @@ impl Graph<'_> {
     }
 
     /// How many references of each object are not among those counted, if there are any.
-    fn rests(&self, python: &Python, counts: &Counts, memory: &dyn Memory) -> FastMap<u64, u64> {
+    fn rests(
+        &mut self,
+        python: &Python,
+        counts: &Counts,
+        memory: &dyn Memory,
+    ) -> FastMap<u64, u64> {
         let mut rests: FastMap<u64, u64> = FastMap::default();
         for (&object, &count) in &counts.counts {
-            let rest = python.reference_count(memory, object).unwrap_or(0);
+            let all = python.reference_count(memory, object).unwrap_or(0);
             // Static objects are never freed.
-            if rest > count && self.may_have_object(object) {
-                rests.insert(object, rest - count);
+            if all > count && self.may_have_object(object) {
+                rests.insert(object, all - count);
+                self.counted.insert(object, all);
             }
         }
         rests
@@ -253,6 +329,10 @@ impl Graph<'_> {
             if found.slots.len() > MOST_REFERENCES {
                 return None;
             }
+            // It was freed meanwhile.
+            if python.reference_count(memory, object) == Some(0) {
+                continue;
+            }
             python.references_seen(memory, object, &mut |reference: &Reference<'_>| {
                 let target = reference.target;
                 let Some(slot) = reference.checks.last().map(|check| check.address) else {
@@ -280,8 +360,7 @@ impl Graph<'_> {
         &self,
         objects: &FastMap<u64, u64>,
         known: &FastMap<u64, ()>,
-        younger: &[Block],
-        pools: &[Range<u64>],
+        since: &Since,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) -> Option<FastMap<u64, Words>> {
@@ -291,14 +370,14 @@ impl Graph<'_> {
         };
         let bounds = *first..last + 1;
         let blocks = (0..self.blocks.len()).map(|number| self.blocks.block(number));
-        let blocks = blocks.chain(younger.iter().copied());
+        let blocks = blocks.chain(since.younger.iter().copied());
         let ranges = self.native_roots();
         let stacks = self.python.map(|python| python.stacks(memory.now()));
         let stacks = stacks.into_iter().flatten();
         let ranges: Vec<Range<u64>> = ranges
             .map(|range| range.start..range.end)
             .chain(blocks.map(|block| block.start..block.start + block.size))
-            .chain(pools.iter().cloned())
+            .chain(since.pools.iter().cloned())
             .chain(stacks.map(|(stack, top)| stack.start..top))
             .collect();
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();

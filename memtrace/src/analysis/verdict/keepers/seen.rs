@@ -56,7 +56,8 @@ pub(super) fn has_most(holders: &Holders) -> bool {
 /// applies to most.
 pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Option<SiteKey>)> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    let most = alike(holders).into_iter().next()?;
+    let all = alike(holders);
+    let most = all.first()?;
     let grows = match &most.way.held {
         WayKind::Path(path) => container(path).is_some_and(is_growing),
         _ => false,
@@ -65,7 +66,15 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
         true => 0.0,
         false => OF_KNOWN * f64::from(known),
     };
-    let blocks = f64::from(most.blocks);
+    let held: u32 = match is_lost(most.way) {
+        true => all
+            .iter()
+            .filter(|of| is_lost(of.way))
+            .map(|of| of.blocks)
+            .sum(),
+        false => most.blocks,
+    };
+    let blocks = f64::from(held);
     let is_of_most = blocks > 0.0 && blocks >= of_known.max(OF_ALL * f64::from(holders.sampled));
     let way = is_of_most.then_some(most.way)?;
     let share = blocks / f64::from(holders.sampled.max(1));
@@ -109,6 +118,12 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
         },
     };
     Some((Keeper::new(how, None), None))
+}
+
+/// Whether nothing leads to the blocks, or only other such blocks do.
+fn is_lost(way: &Way) -> bool {
+    let held = &way.held;
+    matches!(held, WayKind::Nothing | WayKind::LostWith(_))
 }
 
 /// Whether a block is one of those that it seems to contain: they link one another.

@@ -131,6 +131,9 @@ fn cycles_and_lost_blocks_are_named() {
             share
         })
     );
+    let with = || WayKind::LostWith(tree());
+    let lost = path(vec![(40, with()), (20, WayKind::Nothing)]);
+    assert!(matches!(lost, Some(How::LostWith { share, .. }) if share > 0.9));
     let lost = path(vec![(64, WayKind::Nothing)]);
     assert_eq!(lost, Some(How::Nothing { share }));
 }
