@@ -82,7 +82,7 @@ const WITHOUT_EXPRESSION: [&str; 15] = [
 /// Whether the path goes through a value that a frame may be working with.
 fn is_in_use(sought: &Sought) -> bool {
     let mut steps = sought.ways.iter().flat_map(|way| &way.path);
-    steps.any(|step| step.name.contains("value in use"))
+    steps.any(|step| step.name.ends_with("in use"))
 }
 
 /// Whether the path goes through a container of this type and length.

@@ -76,6 +76,8 @@ pub(super) enum Label {
     Local(Name),
     /// A value without a name that a frame is working with: an iterator of a loop, an argument of a call.
     Operand,
+    /// The same, or what is left over of one.
+    PerhapsOperand,
     /// The dict of the holder's attributes: its values are attributes of the holder.
     Namespace,
     /// A field of a C type that Python has no name for.

@@ -171,6 +171,9 @@ pub(crate) struct Path {
 /// the memory was before.
 pub(crate) const STRUCTURE: &str = "structure in C";
 
+/// The name of a step that is a value of a running frame, or what is left over of one.
+pub(crate) const PERHAPS_IN_USE: &str = ": value perhaps in use";
+
 /// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
@@ -186,7 +189,8 @@ impl Path {
     }
 
     /// Whether nothing but their values says that some of its words are pointers: those of memory that may not be in use,
-    /// of a stack that leads to a Python object, of structures in C, or all of them, in blocks of no known type.
+    /// of a stack that leads to a Python object, of the values of a running frame, of structures in C, or all of them, in
+    /// blocks of no known type.
     pub(crate) fn is_of_words(&self) -> bool {
         let is_block = |step: &Step, of: Option<&str>| {
             step.kind == StepKind::Block && step.type_name.as_deref() == of
@@ -201,7 +205,9 @@ impl Path {
                     .first()
                     .is_some_and(|step| step.kind == StepKind::Object)
             || rest.iter().all(|step| is_block(step, None))
-            || rest.iter().any(|step| is_block(step, Some(STRUCTURE)))
+            || rest
+                .iter()
+                .any(|step| is_block(step, Some(STRUCTURE)) || step.name == PERHAPS_IN_USE)
     }
 
     /// Whether its root is a word of memory that may not be in use.

@@ -100,7 +100,7 @@ pub(super) fn references(
             let label = name.map_or(Label::Operand, |it| Label::Local(Name::Object(it)));
             give(at, target, label, cost::TYPED);
         } else if slots.is_running {
-            give(at, target, Label::Operand, cost::UNKNOWN);
+            give(at, target, Label::PerhapsOperand, cost::UNKNOWN);
         } else {
             give(at, target, Label::Operand, cost::TYPED);
         }

@@ -7,7 +7,7 @@ use super::{
     },
     Python, Root, literal, text,
 };
-use crate::python::CodeObject;
+use crate::{python::CodeObject, recording::PERHAPS_IN_USE};
 
 /// Part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +119,7 @@ impl Python {
                 None => Shown::words(": local variable"),
             },
             Label::Operand => Shown::words(": value in use"),
+            Label::PerhapsOperand => Shown::words(PERHAPS_IN_USE),
             Label::Namespace => Shown::expression(".__dict__".to_owned()),
             Label::Internal(what) => Shown::words(format!(" ({what})")),
             Label::Buffer => Shown::words(" (its memory)"),

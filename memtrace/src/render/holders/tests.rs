@@ -7,7 +7,7 @@ use super::{
 use crate::{
     frames::fixture::{native, python},
     recording::{
-        Collector, STRUCTURE, Step, StepKind, Unknown,
+        Collector, PERHAPS_IN_USE, STRUCTURE, Step, StepKind, Unknown,
         fixture::{heap_site, history, holders, step, tree},
     },
 };
@@ -106,6 +106,9 @@ fn a_path_of_words_alone_is_likely() {
     assert!(!kept(path.clone()).is_likely());
     path.steps
         .insert(3, step(StepKind::Block, "+0x28", STRUCTURE));
+    assert!(kept(path).is_likely());
+    let mut path = history(None);
+    path.steps[1].name = PERHAPS_IN_USE.to_owned();
     assert!(kept(path).is_likely());
     let mut path = history(None);
     path.steps[0] = step(StepKind::Stack, "thread main: stack of serve()", "");
