@@ -8,7 +8,7 @@ mod structures;
 mod unreached;
 mod younger;
 
-pub(super) use unreached::{Since, Unreached};
+pub(super) use unreached::{Again, Since, Unreached};
 
 use super::{
     doubts::Doubts,
@@ -505,10 +505,10 @@ impl<'a> Graph<'a> {
 
     /// All references of a node that was reached, as memory is now.
     pub(super) fn references(&self, node: NodeId, memory: &dyn Memory, visit: &mut Visit<'_>) {
+        let mut known = HashSet::new();
         let mut through = |reference: &Reference<'_>, is_untyped: bool| {
             visit(reference);
             if is_untyped {
-                let mut known = HashSet::new();
                 let mut is_new = |piece| known.insert(piece);
                 self.structure(reference, memory, &mut is_new, visit);
             }

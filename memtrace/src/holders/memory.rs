@@ -2,7 +2,11 @@
 //! claim, and every read may fail.
 
 use super::absent;
-use crate::{hash::mix, process::maps::Mapping};
+use crate::{
+    hash::mix,
+    process::maps::{self, Mapping},
+    process_root,
+};
 use std::{cell::RefCell, fs::File, ops::Range, os::unix::fs::FileExt, sync::Arc};
 
 /// The memory of a process.
@@ -53,23 +57,39 @@ impl Circle {
     }
 }
 
-/// A process's memory as it is now, a system call a read. Not by `process_vm_readv`: that copies each page that forked
-/// processes share (`gup_must_unshare`, mm/internal.h), and so would take as much memory as it reads.
+/// A process's memory as it is now, a system call a read.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pid: u32,
-    /// `/proc/PID/mem`, which never becomes another program's. `None`: there is no such process.
+    /// `/proc/PID/mem`, if it can be opened.
     file: Option<Arc<File>>,
+    /// Private memory without a file, in the order of addresses: it is read by that. `process_vm_readv` would copy each
+    /// page that forked processes share (`gup_must_unshare`, mm/internal.h), and so take as much memory as it reads. All
+    /// other memory is not read by `/proc/PID/mem`: it may wait for a file system, and the process cannot change its
+    /// mappings meanwhile, or belong to a device.
+    own: Arc<[Range<u64>]>,
     /// Ranges that are not read, in the order of addresses.
     absent: Arc<[Range<u64>]>,
 }
 
 impl Live {
     pub(super) fn new(pid: u32) -> Self {
+        let mappings = maps::read(pid).unwrap_or_default();
+        Self::of(pid, &mappings)
+    }
+
+    fn of(pid: u32, mappings: &[Mapping]) -> Self {
+        let own = mappings.iter().filter(|mapping| {
+            let permissions = mapping.permissions;
+            mapping.ino == 0 && permissions.read && permissions.write && !permissions.shared
+        });
+        let mut own: Vec<Range<u64>> = own.map(|mapping| mapping.start..mapping.end).collect();
+        own.sort_unstable_by_key(|range| range.start);
         let file = File::open(format!("/proc/{pid}/mem"));
         Self {
             pid,
             file: file.ok().map(Arc::new),
+            own: own.into(),
             absent: Arc::default(),
         }
     }
@@ -78,7 +98,7 @@ impl Live {
     pub(super) fn guarded(pid: u32, mappings: &[Mapping]) -> Self {
         Self {
             absent: absent::ranges(pid, mappings).into(),
-            ..Self::new(pid)
+            ..Self::of(pid, mappings)
         }
     }
 
@@ -93,6 +113,14 @@ impl Live {
             .get(after)
             .is_some_and(|range| range.start < end)
     }
+
+    fn is_own(&self, address: u64, bytes: u64) -> bool {
+        let after = self.own.partition_point(|range| range.end <= address);
+        let range = self.own.get(after);
+        range.is_some_and(|range| {
+            range.start <= address && range.end - address.min(range.end) >= bytes
+        })
+    }
 }
 
 impl Live {
@@ -106,9 +134,14 @@ impl Live {
 
 impl Memory for Live {
     fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
-        let file = self.file.as_ref();
-        let file = file.filter(|_| !self.is_absent(address, buffer.len() as u64));
-        file.is_some_and(|file| file.read_exact_at(buffer, address).is_ok())
+        let bytes = buffer.len() as u64;
+        if self.is_absent(address, bytes) {
+            return false;
+        }
+        match self.file.as_ref().filter(|_| self.is_own(address, bytes)) {
+            Some(file) => file.read_exact_at(buffer, address).is_ok(),
+            None => process_root::copy_memory(self.pid, address, buffer).is_ok(),
+        }
     }
 }
 

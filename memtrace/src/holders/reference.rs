@@ -123,6 +123,8 @@ pub(super) mod cost {
     pub(in super::super) const OF_DEVICE: u32 = 100_000;
     /// A word of memory that may not be in use.
     pub(in super::super) const UNKNOWN: u32 = 2000;
+    /// What a word costs more that may be left over: it replaces no other path from a root.
+    pub(in super::super) const LEFT_OVER: u32 = 1 << 29;
     /// An unreachable node: more than any path from a root, which it must not replace.
     pub(in super::super) const UNREACHED: u32 = 1 << 30;
     /// From one reason for being unreached to the next: more than any path, too.

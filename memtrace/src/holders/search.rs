@@ -4,7 +4,7 @@ use super::{
     census::OfType,
     doubts::Doubts,
     error::Error,
-    graph::{Graph, Since},
+    graph::{Again, Graph, Since},
     memory::{Cached, Live},
     native::{Block, Native},
     pools::{self, Sizes},
@@ -456,15 +456,15 @@ fn search_once<T>(
             },
         };
         let again = || {
-            is_running.then_some(())?;
             Some(Since {
                 younger: list().ok()?,
                 pools: find_pools(&maps::read(pid).ok()?),
             })
         };
-        graph.search_unreached(&since, &again, &cached, known.is_over);
+        let again: Option<Again<'_>> = is_running.then_some(&again);
+        graph.search_unreached(&since, again, &cached, known.is_over);
         let addresses = how.asked.addresses;
-        graph.search_untracked(addresses, &since, &again, &cached, known.is_over);
+        graph.search_untracked(addresses, &since, again, &cached, known.is_over);
         graph.search_behind(&since.younger, &cached, known.is_over);
         if is_running {
             for _ in 0..ROUNDS {
@@ -473,6 +473,8 @@ fn search_once<T>(
                 }
             }
         }
+    } else {
+        graph.follow_leftovers(&cached, known.is_over);
     }
     graph.reach_recorded();
     if (known.is_over)() {

@@ -24,6 +24,7 @@ use std::{
 use self::wire::{Found, MEMORY_AT_MOST, Operation, Request, Version};
 pub(crate) use self::{
     fd_path::fd_path,
+    memory_copy::copy_memory,
     serve::{SUBCOMMAND, open_files},
     wire::LastLink,
 };

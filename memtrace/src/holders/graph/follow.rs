@@ -24,10 +24,7 @@ impl Graph<'_> {
         if let Some(met) = &mut self.met {
             met.begin(node);
         }
-        let cost = match self.doubts.has_holder(self.address(node)) {
-            true => cost::with(cost, cost::DOUBTED),
-            false => cost,
-        };
+        let cost = self.cost_from(node, cost);
         let Some(object) = self.object(node) else {
             return self.follow_block(node, cost, memory);
         };
@@ -54,6 +51,14 @@ impl Graph<'_> {
         match is_long || is_young {
             true => python.references(memory.now(), object, &mut visit),
             false => it.references(memory, &mut visit),
+        }
+    }
+
+    /// The cost of a path to a node for the references from it.
+    pub(super) fn cost_from(&self, node: NodeId, cost: u32) -> u32 {
+        match self.doubts.has_holder(self.address(node)) {
+            true => cost::with(cost, cost::DOUBTED),
+            false => cost,
         }
     }
 

@@ -8,6 +8,9 @@ use crate::holders::{
     reference::{Reference, Word, cost},
 };
 
+/// Most words of nodes that are put off.
+const MOST: usize = 1 << 20;
+
 impl Graph<'_> {
     /// Whether a reference of a root is put off: it may be left over, and leads to the object `target`.
     pub(super) fn puts_off(
@@ -28,7 +31,9 @@ impl Graph<'_> {
         match self.follows_leftovers {
             true => self.explained.contains_key(&reference.target),
             false => {
-                self.left_over.push((root, Word::of(reference)));
+                let cost = cost::with(reference.cost, cost::LEFT_OVER);
+                let word = Word::of(&Reference { cost, ..*reference });
+                self.left_over.push((root, word));
                 true
             }
         }
@@ -41,7 +46,9 @@ impl Graph<'_> {
         reference: &Reference<'_>,
         memory: &Cached<Live>,
     ) {
-        if !self.numbers.is_in_pool(reference.target) {
+        // The references of a node are kept together: those of its structures would come later.
+        let is_left_out = self.met.is_some() || self.structures.len() >= MOST;
+        if is_left_out || !self.numbers.is_in_pool(reference.target) {
             return;
         }
         match self.follows_leftovers {
@@ -51,7 +58,11 @@ impl Graph<'_> {
     }
 
     /// Follows what was put off, and from now on everything at once.
-    pub(super) fn follow_leftovers(&mut self, memory: &Cached<Live>, is_over: &dyn Fn() -> bool) {
+    pub(in crate::holders) fn follow_leftovers(
+        &mut self,
+        memory: &Cached<Live>,
+        is_over: &dyn Fn() -> bool,
+    ) {
         self.follows_leftovers = true;
         for (root, word) in std::mem::take(&mut self.left_over) {
             self.reach_from(root, &word.reference(), memory);

@@ -10,7 +10,7 @@ use crate::holders::{
 
 /// Most pieces from an object to what it refers to, and most pieces that are read for one word.
 const DEEPEST: usize = 64;
-const MOST: usize = 1 << 20;
+const MOST: usize = 1 << 17;
 
 /// A piece of a structure.
 struct Part {
@@ -38,7 +38,8 @@ impl Graph<'_> {
         if bytes > 0 {
             self.add_size(node, |_| bytes);
         }
-        let cost = self.costs[node as usize];
+        let cost = self.cost_from(node, self.costs[node as usize]);
+        let cost = cost::with(cost, cost::LEFT_OVER);
         for word in words {
             self.follow_reference(node, &word.reference(), cost, memory);
         }
@@ -68,7 +69,7 @@ impl Graph<'_> {
         while let Some(&Part { piece, .. }) = parts.get(next) {
             bytes += piece.size;
             let mut checks = path(&parts, next, reference.checks);
-            let depth = checks.len();
+            let depth = checks.len() - reference.checks.len();
             for at in (piece.start..piece.start + piece.size).step_by(8) {
                 let Some(target) = memory.word(at).filter(|word| *word != 0) else {
                     continue;
@@ -80,12 +81,13 @@ impl Graph<'_> {
                         parts.push(Part { piece, from });
                     }
                     Some(_) => {}
+                    None if !self.is_in_memory(target) => {}
                     None => {
                         checks.push(check);
                         visit(&Reference {
                             target,
                             label,
-                            cost: cost::UNTYPED + depth as u32 * cost::BLOCK,
+                            cost: cost::UNTYPED + (1 + depth as u32) * cost::BLOCK,
                             checks: &checks,
                         });
                         checks.pop();
@@ -95,6 +97,11 @@ impl Graph<'_> {
             next += 1;
         }
         bytes
+    }
+
+    /// Whether an address lies in a pool or a block.
+    fn is_in_memory(&self, address: u64) -> bool {
+        self.numbers.is_in_pool(address) || self.blocks.containing(address).is_some()
     }
 
     /// The piece that begins at an address, if it is in use and not for an object.

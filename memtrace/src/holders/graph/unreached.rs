@@ -77,6 +77,9 @@ pub(in crate::holders) struct Since {
     pub(in crate::holders) pools: Vec<Range<u64>>,
 }
 
+/// That memory, a moment later; `None`: it cannot be read.
+pub(in crate::holders) type Again<'a> = &'a dyn Fn() -> Option<Since>;
+
 /// What the references are that the collector does not find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -99,12 +102,12 @@ impl Words {
 }
 
 impl Graph<'_> {
-    /// Reaches everything that is alive although no root reaches it. `again` tells the same as `since`, later; `None`: the
-    /// process is stopped.
+    /// Reaches everything that is alive although no root reaches it. `again`: the same as `since`, later; `None`: the process
+    /// is stopped.
     pub(in crate::holders) fn search_unreached(
         &mut self,
         since: &Since,
-        again: &dyn Fn() -> Option<Since>,
+        again: Option<Again<'_>>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -163,7 +166,7 @@ impl Graph<'_> {
         &mut self,
         sought: &[u64],
         since: &Since,
-        again: &dyn Fn() -> Option<Since>,
+        again: Option<Again<'_>>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -231,7 +234,7 @@ impl Graph<'_> {
         words: &mut Option<FastMap<u64, Words>>,
         rests: &FastMap<u64, u64>,
         known: &FastMap<u64, ()>,
-        again: &dyn Fn() -> Option<Since>,
+        again: Option<Again<'_>>,
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) {
@@ -243,9 +246,10 @@ impl Graph<'_> {
         if too_few.is_empty() {
             return;
         }
-        let Some(since) = again() else { return };
+        let Some(again) = again else { return };
         let memory = &Cached::new(memory.now().clone());
-        match self.words_to(&too_few, known, &since, memory, is_over) {
+        let words_to = |since| self.words_to(&too_few, known, &since, memory, is_over);
+        match again().and_then(words_to) {
             Some(again) => first.extend(again),
             None => *words = None,
         }
