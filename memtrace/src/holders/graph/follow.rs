@@ -134,7 +134,7 @@ impl Graph<'_> {
     }
 
     /// Adds to the bytes of an object, if they are wanted.
-    pub(super) fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
+    fn add_size(&mut self, node: NodeId, size: impl FnOnce(&Self) -> u64) {
         if self.met.is_none() {
             return;
         }

@@ -46,7 +46,7 @@ impl Graph<'_> {
         reference: &Reference<'_>,
         memory: &Cached<Live>,
     ) {
-        // The references of a node are kept together: those of its structures would come later.
+        // References that are kept are those of one node after another: these would come too late.
         let is_left_out = self.met.is_some() || self.structures.len() >= MOST;
         if is_left_out || !self.numbers.is_in_pool(reference.target) {
             return;
@@ -68,7 +68,8 @@ impl Graph<'_> {
             self.reach_from(root, &word.reference(), memory);
         }
         self.settle(memory, is_over);
-        for (node, word) in std::mem::take(&mut self.structures) {
+        let structures = std::mem::take(&mut self.structures);
+        for (node, word) in structures.into_iter().take_while(|_| !is_over()) {
             self.follow_structure(node, &word.reference(), memory);
         }
         self.settle(memory, is_over);

@@ -31,13 +31,10 @@ impl Graph<'_> {
         let mut pieces = std::mem::take(&mut self.followed);
         let mut is_new = |piece| pieces.add(&self.numbers, piece);
         let mut words = Vec::new();
-        let bytes = self.structure(reference, memory, &mut is_new, &mut |reference| {
+        self.structure(reference, memory, &mut is_new, &mut |reference| {
             words.push(Word::of(reference));
         });
         self.followed = pieces;
-        if bytes > 0 {
-            self.add_size(node, |_| bytes);
-        }
         let cost = self.cost_from(node, self.costs[node as usize]);
         let cost = cost::with(cost, cost::LEFT_OVER);
         for word in words {
@@ -46,16 +43,16 @@ impl Graph<'_> {
     }
 
     /// Visits the words of the structure that a reference leads to, and of those that hang in it, as far as `is_new` says
-    /// of their addresses that they are. Returns their bytes: 0 if it leads to none.
+    /// of their addresses that they are.
     pub(super) fn structure(
         &self,
         reference: &Reference<'_>,
         memory: &dyn Memory,
         is_new: &mut dyn FnMut(u64) -> bool,
         visit: &mut Visit<'_>,
-    ) -> u64 {
+    ) {
         let Some(piece) = self.structure_at(reference.target, memory) else {
-            return 0;
+            return;
         };
         let label = match reference.label {
             Label::Word(offset) => Label::Structure(offset),
@@ -65,9 +62,8 @@ impl Graph<'_> {
         if is_new(piece.start) {
             parts.push(Part { piece, from: None });
         }
-        let (mut bytes, mut next) = (0, 0);
+        let mut next = 0;
         while let Some(&Part { piece, .. }) = parts.get(next) {
-            bytes += piece.size;
             let mut checks = path(&parts, next, reference.checks);
             let depth = checks.len() - reference.checks.len();
             for at in (piece.start..piece.start + piece.size).step_by(8) {
@@ -96,7 +92,6 @@ impl Graph<'_> {
             }
             next += 1;
         }
-        bytes
     }
 
     /// Whether an address lies in a pool or a block.
