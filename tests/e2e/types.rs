@@ -31,11 +31,13 @@ struct Evidence {
 #[derive(Debug, Deserialize)]
 struct KeptBy {
     how: String,
+    text: String,
 }
 
 #[derive(Debug, Deserialize)]
 struct Types {
     counted: u32,
+    kept_by: Option<KeptBy>,
     growing: Vec<Growing>,
 }
 
@@ -93,6 +95,12 @@ fn the_types_that_grow_are_named_and_those_that_no_root_reaches() {
         lost.examined >= 8 && 10 * lost.unreached >= 9 * lost.examined,
         "{found:#?}"
     );
+    // Three of four.
+    let keeper = found.types[0].kept_by.as_ref();
+    assert!(
+        keeper.is_some_and(|of| of.how == "surplus-reference"),
+        "{found:#?}"
+    );
     for name in ["__main__.Cached", "__main__.Passing"] {
         assert!(growing.iter().all(|of| of.name != name), "{found:#?}");
     }
@@ -130,4 +138,14 @@ fn a_full_cache_and_objects_that_come_and_go_are_no_growth() {
     assert!(types.counted >= 6, "{found:#?}");
     assert!(types.growing.is_empty(), "{found:#?}");
     assert!(!text.contains("__main__."), "{text}");
+}
+
+#[test]
+fn objects_that_a_growing_list_keeps_are_a_leak() {
+    let (found, text) = recorded("keeps");
+    let keeper = found.types[0].kept_by.as_ref();
+    let is_list = keeper.is_some_and(|of| of.text.starts_with("kept by __main__.kept (list, "));
+    assert!(is_list, "{found:#?}");
+    assert!(text.contains("kept by __main__.kept (list, "), "{text}");
+    assert!(text.starts_with("leak (grade "), "{text}");
 }

@@ -9,8 +9,8 @@ use crate::{
         SiteTotals, Totals,
     },
     recording::{
-        Fact, Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId, Origin, ProcessRow,
-        Recording, StackRow, Writer, capacity_of,
+        Census, Fact, GrowingType, Holders, Interval, LocationId, MemorySample, Meta, Node, NodeId,
+        Origin, ProcessRow, Recording, StackRow, Writer, capacity_of,
     },
 };
 use memtrace_common::{loss::Reason, unwind::End};
@@ -48,6 +48,8 @@ pub(super) struct Moment {
     pub(super) holes: Vec<(&'static str, f64)>,
     /// Holders of the blocks of sites, whose stacks are numbered in order of appearance.
     pub(super) holders: Vec<Holders>,
+    /// Types of Python's objects that grew up to then; the last ones count.
+    pub(super) types: Vec<GrowingType>,
     /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
 }
@@ -282,6 +284,8 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             writer.holders(of).unwrap();
         }
     }
+    let types = (course.at)(course.n.saturating_sub(1) as f64).types;
+    writer.types(row.id, &Census::default(), &types).unwrap();
     if course.ends {
         row.ended_ns = Some(START + course.n * SECOND);
         writer.process(&row).unwrap();

@@ -45,6 +45,9 @@ use crate::{
 /// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
+/// If at most this share of the blocks that a site allocated is live, it frees them.
+const MOST_LIVE: f64 = 0.1;
+
 /// Small sites of a process whose stacks are searched for Python frames.
 const PYTHON_LOOKS: u64 = 16;
 
@@ -90,6 +93,8 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
+    /// Sites whose blocks were nearly all freed, and how many blocks each allocated.
+    pub(crate) churning: Vec<(SiteKey, u64)>,
     /// What most of its open descriptors were at the end, in words.
     pub(crate) descriptors: Option<String>,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
@@ -396,6 +401,7 @@ impl<'a> Building<'a> {
                 devices: vec![],
                 sites: vec![],
                 small_sites: 0,
+                churning: vec![],
                 descriptors: None,
                 holes: holes.values().map(|held| held.bytes as f64).sum(),
             },
@@ -449,6 +455,12 @@ impl<'a> Building<'a> {
         // Python shows in nearly every stack, so a few are enough.
         if !self.series.is_python && self.series.small_sites < PYTHON_LOOKS {
             self.series.is_python = stack.frames().any(Frame::is_python);
+        }
+        let totals = &site.totals;
+        let is_churning = totals.live_count as f64 <= MOST_LIVE * totals.alloc_count as f64;
+        if totals.alloc_count > 0 && is_churning {
+            let churning = (site.key, totals.alloc_count);
+            self.series.churning.push(churning);
         }
         let peak = site.totals.peak_bytes;
         let may_fill = site.key.layer == Layer::Heap && peak >= CONTAINER_FLOOR;

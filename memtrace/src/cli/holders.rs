@@ -18,7 +18,7 @@ use crate::{
     process::{target::Target, tasks, terminal},
     progress::{Manner, Progress, say},
     recording::{Answer, AsOf, Found},
-    render,
+    render, units,
 };
 
 /// Show what keeps objects or blocks of a running process alive
@@ -63,6 +63,10 @@ pub(crate) struct HoldersArgs {
     /// The retained bytes would be free without the object: its own, and those reachable only through it. Needs --stop.
     #[arg(long)]
     retained: bool,
+    /// Memory that the search may take, such as `200m`; by default 80 % of what this machine and memtrace's own
+    /// container have left
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    search_memory: Option<u64>,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -153,6 +157,7 @@ fn search(
         of_devices: Vec::new(),
         site_of: &|_| None,
         redact: args.redact,
+        most_memory: args.search_memory,
         is_over: &is_over,
     };
     let found = holders::of_sought(&subject, sought, args.retained, known);

@@ -206,6 +206,7 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         choice,
         command: args.command,
         python_objects: args.python_objects,
+        search_memory: args.attach.search_memory,
         force: args.force,
         stop: !args.attach.no_stop,
         duration: args.duration,

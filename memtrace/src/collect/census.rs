@@ -241,6 +241,7 @@ impl Series {
                 last: last.objects(),
                 examined: 0,
                 unreached: 0,
+                ways: Vec::new(),
             },
             stayed: OfType {
                 name: name.to_owned(),
@@ -249,6 +250,11 @@ impl Series {
             },
         })
     }
+}
+
+/// By how much types grew, bytes.
+pub(super) fn bytes(grown: &[Grown]) -> u64 {
+    grown.iter().map(|of| of.stayed.bytes).sum()
 }
 
 /// What is searched for of the types that grow.

@@ -48,6 +48,8 @@ const FIRST: Duration = Duration::from_secs(20);
 pub(super) struct Early {
     /// The start of the recording, CLOCK_MONOTONIC ns.
     pub(super) started_ns: u64,
+    /// Bytes that a search may take, see [`Known`].
+    pub(super) most_memory: Option<u64>,
     /// When the next search comes without a cause, since the start; `None`: never.
     regular: Option<Duration>,
     /// The memory left is not enough for a search.
@@ -99,9 +101,10 @@ pub(super) struct Task {
 
 impl Early {
     /// `is_regular`: also searches now and then.
-    pub(super) fn new(started_ns: u64, is_regular: bool) -> Self {
+    pub(super) fn new(started_ns: u64, is_regular: bool, most_memory: Option<u64>) -> Self {
         Self {
             started_ns,
+            most_memory,
             regular: is_regular.then_some(FIRST),
             is_tight: false,
             last_regular: Vec::new(),
@@ -235,6 +238,7 @@ pub(super) fn announce(lines: impl IntoIterator<Item = String>) {
 pub(super) fn run(
     tasks: Vec<Task>,
     redact: bool,
+    most_memory: Option<u64>,
     halted: Option<Instant>,
     is_over: &AtomicBool,
     sender: &Sender<Outcome>,
@@ -251,6 +255,7 @@ pub(super) fn run(
             of_devices: task.of_devices,
             site_of: &|address| heap.site(address),
             redact,
+            most_memory,
             is_over: &|| is_over.load(Ordering::Relaxed) || is_late(),
         };
         let found = holders::of_sites(task.tgid, &task.wanted, &task.types, known, reading.clone());
@@ -267,7 +272,7 @@ mod tests {
     #[test]
     fn a_search_without_a_cause_comes_after_twice_the_time() {
         let due = |may_end_first| -> Vec<u64> {
-            let mut early = Early::new(1_000_000_000, may_end_first);
+            let mut early = Early::new(1_000_000_000, may_end_first, None);
             let seconds = 1..200_u64;
             seconds
                 .filter(|second| early.is_regular_due((1 + second) * 1_000_000_000))

@@ -9,7 +9,7 @@ use crate::{
     event::Layer,
     hash::FastMap,
     holders::Wanted,
-    ledger::{Ledger, ProcessId, SiteKey, Survivors},
+    ledger::{Ledger, SiteKey, Survivors},
 };
 
 /// Most sites of a process, and of all processes of a recording.
@@ -85,9 +85,13 @@ impl Growing {
         self.sites.len()
     }
 
-    /// The process as the recording knows it.
-    pub(super) fn process(&self) -> Option<ProcessId> {
-        Some(self.sites.first()?.site.process)
+    /// A process of which no site grows, but something else does.
+    pub(super) fn without_sites(running: Running, now_ns: u64) -> Growing {
+        Growing {
+            running,
+            window: Window::of(running.since_ns, now_ns),
+            sites: Vec::new(),
+        }
     }
 
     /// The sites, each with a sample of its blocks.
@@ -385,6 +389,7 @@ mod tests {
     fn a_block_that_larger_ones_replace_grows() {
         let running = Running {
             tgid: 7,
+            process: ProcessId(1),
             since_ns: 0,
         };
         let wanted = |ledger: &Ledger| {
@@ -422,6 +427,7 @@ mod tests {
         }
         let running = Running {
             tgid: 7,
+            process: ProcessId(1),
             since_ns: 0,
         };
         let stacks = |which| -> Vec<u32> {

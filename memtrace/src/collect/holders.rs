@@ -1,13 +1,14 @@
 //! The holders of the blocks of growing sites: searched for at the end of a recording, in the memory of the processes
 //! that still run, once they are free of probes and tracers.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{
     census::{self, Grown},
     ending::Ending,
     growing::{self, Growing, Which},
     release::Released,
+    running::Running,
     sink::{Message, Stopped},
 };
 use crate::{
@@ -16,6 +17,11 @@ use crate::{
     progress::Progress,
     recording::{Found, Unsearched, Way},
 };
+
+/// Least growth of Python's objects that is worth a search although no site grows, bytes, and most processes that are searched
+/// for that.
+const LEAST_BYTES: u64 = 32 << 10;
+const WITH_TYPES_ONLY: usize = 4;
 
 /// Shown while a search takes long.
 const DOING: &str = "searching for what keeps the growing blocks; Ctrl-C skips it";
@@ -50,6 +56,7 @@ impl Looked {
 
     fn result(&self) -> String {
         let sites = match self.sites {
+            0 => "the objects that grow in number".to_owned(),
             1 => "1 growing site".to_owned(),
             n => format!("{n} growing sites"),
         };
@@ -62,10 +69,11 @@ impl Looked {
             true => "; ended early",
             false => "",
         };
-        format!(
-            "searched for the holders of {sites}, found them for {}{lost} (longest stop {stop:.1} ms{cut})",
-            self.found
-        )
+        let found = match self.sites {
+            0 => String::new(),
+            _ => format!(", found them for {}", self.found),
+        };
+        format!("searched for the holders of {sites}{found}{lost} (longest stop {stop:.1} ms{cut})")
     }
 
     fn add(&mut self, tgid: u32, found: &Found<OfSites>) {
@@ -91,6 +99,7 @@ pub(super) struct How {
     /// The time up to which the ledger is complete, CLOCK_MONOTONIC ns.
     pub(super) now_ns: u64,
     pub(super) redact: bool,
+    pub(super) most_memory: Option<u64>,
 }
 
 impl Released {
@@ -102,7 +111,8 @@ impl Released {
         progress: &Progress,
         ending: &Ending,
     ) -> Option<Looked> {
-        let chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
+        let mut chosen = growing::chosen(Which::Growing, &self.ledger, &self.running, how.now_ns);
+        chosen.extend(self.with_types_only(&chosen, how.now_ns));
         if chosen.is_empty() && self.early.is_empty() {
             return None;
         }
@@ -124,9 +134,10 @@ impl Released {
                 continue;
             }
             match self.look(&of, how, &is_over) {
-                Ok(found) => {
+                Ok(mut found) => {
                     looked.add(running.tgid, &found);
-                    self.examined(of.process(), &found.holders.types);
+                    let types = std::mem::take(&mut found.holders.types);
+                    self.examined(running.process, types);
                     if self.record(found).is_err() {
                         // Completing the recording reports why.
                         break;
@@ -146,6 +157,24 @@ impl Released {
         Some(looked)
     }
 
+    /// Processes none of whose sites are searched for, but whose objects take more and more memory; the fastest few.
+    fn with_types_only(&self, chosen: &[Growing], now_ns: u64) -> Vec<Growing> {
+        let is_chosen = |running: &Running| {
+            chosen
+                .iter()
+                .any(|of| of.running.process == running.process)
+        };
+        let running = self.running.iter().filter(|running| !is_chosen(running));
+        let grown = running.map(|of| (census::bytes(self.grown(of.process)), *of));
+        let mut much: Vec<(u64, Running)> =
+            grown.filter(|(bytes, _)| *bytes >= LEAST_BYTES).collect();
+        much.sort_by_key(|(bytes, _)| Reverse(*bytes));
+        much.truncate(WITH_TYPES_ONLY);
+        let much = much.into_iter();
+        much.map(|(_, running)| Growing::without_sites(running, now_ns))
+            .collect()
+    }
+
     fn look(
         &self,
         of: &Growing,
@@ -158,11 +187,11 @@ impl Released {
             of_devices: self.ledger.device_blocks(tgid),
             site_of: &|address| self.ledger.heap_site(tgid, address),
             redact: how.redact,
+            most_memory: how.most_memory,
             is_over,
         };
         let wanted = of.wanted(&self.ledger);
-        let grown = of.process().map_or(&[][..], |process| self.grown(process));
-        let types = census::searched(grown);
+        let types = census::searched(self.grown(of.running.process));
         holders::of_sites(tgid, &wanted, &types, known, Reading::Running)
     }
 
@@ -173,13 +202,11 @@ impl Released {
     }
 
     /// Takes in what was found out about the types that grow in a process.
-    fn examined(&mut self, process: Option<ProcessId>, types: &[Examined]) {
-        let of_process = self
-            .types
-            .iter_mut()
-            .filter(|(of, ..)| Some(*of) == process);
+    fn examined(&mut self, process: ProcessId, types: Vec<Examined>) {
+        let of_process = self.types.iter_mut().filter(|(of, ..)| *of == process);
         for (grown, found) in of_process.flat_map(|(_, _, grown)| grown).zip(types) {
             (grown.of.examined, grown.of.unreached) = (found.objects, found.unreached);
+            grown.of.ways = found.ways;
         }
     }
 
@@ -192,9 +219,8 @@ impl Released {
 
     /// Records why a process is not searched. If that fails, completing the recording reports why.
     fn leave_out(&mut self, of: &Growing, why: Unsearched) {
-        if let Some(process) = of.process() {
-            let _ = self.sink.send(Message::Unsearched(process, why));
-        }
+        let process = of.running.process;
+        let _ = self.sink.send(Message::Unsearched(process, why));
     }
 
     fn record(&mut self, found: Found<OfSites>) -> Result<(), Stopped> {

@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub redact: bool,
     /// Search for the holders of growing sites' blocks.
     pub(crate) holders: bool,
+    /// Bytes that a search may take, see [`crate::holders::Known`].
+    pub(crate) search_memory: Option<u64>,
     /// Summarise the imports of Python programs that start while recording.
     pub summarise_imports: bool,
     /// Fold short-lived processes that have ended.

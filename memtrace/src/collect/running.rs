@@ -1,12 +1,13 @@
 //! Traced processes whose memory can be searched.
 
 use super::{process::Process, processes::Processes};
-use crate::process;
+use crate::{ledger::ProcessId, process};
 
 /// A process that was traced to the end of the recording.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
     pub(super) tgid: u32,
+    pub(super) process: ProcessId,
     /// When tracing of it began, CLOCK_MONOTONIC ns.
     pub(super) since_ns: u64,
 }
@@ -19,6 +20,7 @@ pub(super) fn searchable(processes: &Processes, which: impl Fn(&Process) -> bool
     });
     let running = running.map(|(tgid, process)| Running {
         tgid,
+        process: process.row.id,
         since_ns: process.row.started_ns,
     });
     let mut running: Vec<Running> = running.collect();

@@ -22,8 +22,13 @@ use std::{
 impl Collector {
     /// From now on, searches begin when memory is about to run out. They also come now and then if the program
     /// `may_end_first`, before the recording, which began at `started_ns`.
-    pub(super) fn search_early(&mut self, started_ns: u64, may_end_first: bool) {
-        self.early = Some(Early::new(started_ns, may_end_first));
+    pub(super) fn search_early(
+        &mut self,
+        started_ns: u64,
+        may_end_first: bool,
+        most_memory: Option<u64>,
+    ) {
+        self.early = Some(Early::new(started_ns, may_end_first, most_memory));
         self.censuses = Some(Censuses::new(started_ns));
     }
 
@@ -135,14 +140,12 @@ impl Collector {
                 Some(heap) => {
                     left -= heap.blocks().count();
                     sites += of.sites();
-                    let grown = match (&self.censuses, of.process()) {
-                        (Some(censuses), Some(process)) => censuses.grown(process),
-                        _ => Vec::new(),
-                    };
+                    let censuses = self.censuses.as_ref();
+                    let grown = censuses.map(|all| all.grown(of.running.process));
                     tasks.push(Task {
                         tgid,
                         wanted: of.wanted(&self.accounts.ledger),
-                        types: census::searched(&grown),
+                        types: census::searched(grown.as_deref().unwrap_or_default()),
                         heap,
                         of_devices: self.accounts.ledger.device_blocks(tgid),
                     });
@@ -165,9 +168,10 @@ impl Collector {
         let redact = self.output.redactor.is_everything();
         let over = Arc::clone(&is_over);
         let since = halted.map(|(_, since)| since);
+        let most_memory = early.most_memory;
         let thread = std::thread::Builder::new()
             .name("memtrace-search".to_owned())
-            .spawn(move || run(tasks, redact, since, &over, &sender));
+            .spawn(move || run(tasks, redact, most_memory, since, &over, &sender));
         match thread {
             Ok(thread) => {
                 early.search = Some(Search {

@@ -267,6 +267,7 @@ async fn record_now(
         let how = How {
             now_ns: ended_ns,
             redact: plan.redact,
+            most_memory: plan.search_memory,
         };
         summary.holders = released.look_for_holders(&how, &progress, &session.ending);
     } else if result.is_ok() {
@@ -391,7 +392,7 @@ impl Session {
         collector.observe_all(&self.meta)?;
         if plan.holders {
             let may_end_first = plan.duration.is_none() || !plan.command.is_empty();
-            collector.search_early(self.meta.started_ns, may_end_first);
+            collector.search_early(self.meta.started_ns, may_end_first, plan.search_memory);
         }
         startup.over();
         ready(collector.untraced());

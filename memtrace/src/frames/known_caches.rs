@@ -116,7 +116,7 @@ const KNOWN_CACHES: &[KnownCache] = &[
 /// for other reasons.
 const OWN_CALLS: usize = 3;
 
-/// The cache that a stack (leaf first) fills.
+/// The cache that a stack (leaf first) fills. If it is called for another one, that one: the results are kept there.
 pub(crate) fn filled<'a>(
     frames: impl IntoIterator<Item = &'a Frame>,
 ) -> Option<&'static KnownCache> {
@@ -127,7 +127,8 @@ pub(crate) fn filled<'a>(
             own += usize::from(frame.is_python() && frame.file.is_some() && !frame.is_installed());
             own <= OWN_CALLS
         })
-        .find_map(|frame| KNOWN_CACHES.iter().find(|cache| cache.is_filled_by(frame)))
+        .filter_map(|frame| KNOWN_CACHES.iter().find(|cache| cache.is_filled_by(frame)))
+        .last()
 }
 
 impl KnownCache {
@@ -169,6 +170,9 @@ mod tests {
         assert_eq!(name(&[&load, &cached, &main]), Some("functools.lru_cache"));
         let compile = python("_compile", "/usr/lib/python3.11/re/__init__.py", 294);
         assert_eq!(name(&[&compile, &main]), Some("re's pattern cache"));
+        let of_pattern = python("_compile_pattern", "/usr/lib/python3.11/fnmatch.py", 44);
+        let for_another = [&compile, &of_pattern, &cached, &main];
+        assert_eq!(name(&for_another), Some("functools.lru_cache"));
         let own = python("_compile", "/srv/re/__init__.py", 294);
         assert_eq!(name(&[&own, &main]), None);
         let create = native(

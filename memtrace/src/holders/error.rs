@@ -23,6 +23,12 @@ pub(crate) enum Error {
         units::size(*.left)
     )]
     NoRoom { need: u64, left: u64 },
+    #[error(
+        "the search needs {}, and `--search-memory` allows {}",
+        units::size(*.need),
+        units::size(*.most)
+    )]
+    MoreThanAllowed { need: u64, most: u64 },
     #[error("nothing grows in process {0} while it is stopped: search it while it runs")]
     Still(u32),
     #[error("the process has too many references for retained sizes")]

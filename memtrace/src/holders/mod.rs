@@ -5,6 +5,7 @@
 mod absent;
 mod calls;
 mod census;
+mod circle;
 mod dominators;
 mod doubts;
 mod error;

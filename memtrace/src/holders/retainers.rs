@@ -93,7 +93,9 @@ impl Scene<'_> {
                 depth: retainer.depth,
                 held: match held {
                     Some(held) => held,
-                    None if retainer.node == garbage => WayKind::Cycle(naming.collector()),
+                    None if retainer.node == garbage => {
+                        WayKind::Cycle(naming.collector(), Path::of(Vec::new()))
+                    }
                     None => self.unnamed(retainer.node),
                 },
             });

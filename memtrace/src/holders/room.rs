@@ -12,10 +12,17 @@ const OF_BLOCK: u64 = 12;
 const OF_OBJECT: u64 = 24;
 
 /// # Errors
-/// The search needs more than is left.
-pub(super) fn check(blocks: &Blocks, sizes: Option<&Sizes>) -> Result<(), Error> {
+/// The search needs more than is left, or more than `most` bytes.
+pub(super) fn check(
+    blocks: &Blocks,
+    sizes: Option<&Sizes>,
+    most: Option<u64>,
+) -> Result<(), Error> {
     let objects = sizes.map_or(0, Sizes::number_of_pieces);
     let need = need(blocks.len() as u64, objects);
+    if let Some(most) = most.filter(|most| need > *most) {
+        return Err(Error::MoreThanAllowed { need, most });
+    }
     match host::room() {
         Some(left) if need as f64 > SHARE * left as f64 => Err(Error::NoRoom { need, left }),
         _ => Ok(()),

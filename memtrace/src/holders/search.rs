@@ -59,6 +59,8 @@ pub(crate) struct Known<'a> {
     pub(crate) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     /// Names and keys are left out, types stay.
     pub(crate) redact: bool,
+    /// Bytes that the search may take at most; `None`: by what the host has left.
+    pub(crate) most_memory: Option<u64>,
     /// Whether the user has ended the search. The search checks it now and then.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
@@ -79,11 +81,13 @@ pub(crate) struct OfSites {
 }
 
 /// The findings on the objects of a type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Examined {
     pub(crate) objects: u32,
     /// Those of them that no root reaches.
     pub(crate) unreached: u32,
+    /// The most frequent first.
+    pub(crate) ways: Vec<Way>,
 }
 
 /// The subject of a search.
@@ -156,7 +160,8 @@ pub(crate) fn of_sites(
                 unknown,
             });
         }
-        scene.lacks_paths |= had_path && holders.iter().all(|of| of.ways.is_empty());
+        scene.lacks_paths |=
+            had_path && !holders.is_empty() && holders.iter().all(|of| of.ways.is_empty());
         let types = types.into_iter().map(examined);
         let types = types.filter(|_| !subject.lacks_registers());
         Ok(OfSites {
@@ -198,11 +203,12 @@ pub(crate) fn of_sites(
 
 /// The share of the objects of a type that certainly no root reaches. Others may be held by what memtrace cannot see into.
 fn examined(of_type: Looked) -> Examined {
-    let is_certain = |way: &&Way| matches!(way.held, WayKind::Cycle(_) | WayKind::Surplus(_));
+    let is_certain = |way: &&Way| matches!(way.held, WayKind::Cycle(..) | WayKind::Surplus(_));
     let unreached = of_type.ways.iter().filter(is_certain);
     Examined {
         objects: of_type.sampled,
         unreached: unreached.map(|way| way.blocks).sum(),
+        ways: of_type.ways,
     }
 }
 
@@ -423,7 +429,7 @@ fn search_once<T>(
     let stacks = stacks.into_iter().flatten().map(|(range, _)| range);
     let of_python: Vec<Range<u64>> = stacks.chain(pools.iter().cloned()).collect();
     let native = Native::read(pid, &subject.threads(), &cached, recorded, &of_python)?;
-    room::check(&native.blocks, sizes.as_ref())?;
+    room::check(&native.blocks, sizes.as_ref(), known.most_memory)?;
     // A block is read after it was found: an earlier reading may be older than the block.
     cached.forget();
     notes.extend(native.note.clone());

@@ -6,6 +6,7 @@ mod named;
 
 use self::named::Named;
 use super::{
+    circle,
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
     native::{self, Block, Native, RootKind},
@@ -371,8 +372,12 @@ impl Naming<'_> {
         match (why, paths) {
             (_, []) | (Some(Unreached::Unclear), _) => WayKind::Nothing,
             (None, _) => WayKind::Path(self.path(paths)),
-            (Some(Unreached::Cycle), _) => WayKind::Cycle(self.collector()),
-            (Some(Unreached::Frozen), _) => WayKind::Cycle(Collector::Frozen),
+            (Some(Unreached::Cycle), [first, ..]) => {
+                WayKind::Cycle(self.collector(), self.circle(first))
+            }
+            (Some(Unreached::Frozen), [first, ..]) => {
+                WayKind::Cycle(Collector::Frozen, self.circle(first))
+            }
             (Some(why), [first, ..]) => {
                 // The path begins with the object itself.
                 let first = first[1..].to_vec();
@@ -388,6 +393,20 @@ impl Naming<'_> {
                 }
             }
         }
+    }
+
+    /// The circle of references that the first object of a path is in, if one is found.
+    fn circle(&self, path: &[Named]) -> Path {
+        let object = path.get(1).and_then(|of| of.node);
+        let steps = object.map(|node| circle::through(self.graph, node, self.memory));
+        let witness = Witness {
+            origin: Origin::Unreached(Unreached::Cycle),
+            steps: steps.unwrap_or_default(),
+            head: None,
+            left_out: 0,
+        };
+        let named = self.steps(&witness, &Lengths::new(), &HashMap::new());
+        Path::of(named.into_iter().skip(1).map(|of| of.step).collect())
     }
 
     /// The first of the paths of one shape, with the differing parts left open. There is one.

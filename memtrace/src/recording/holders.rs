@@ -127,8 +127,9 @@ pub(crate) struct Way {
 pub(crate) enum WayKind {
     /// By a path whose every reference was read again while the process was stopped.
     Path(Path),
-    /// Only by objects of a cycle that nothing else holds, which CPython's collector would free.
-    Cycle(Collector),
+    /// Only by objects of a cycle that nothing else holds, which CPython's collector would free: one of them, what it refers
+    /// to, and so on until that one again. No steps: they are not known.
+    Cycle(Collector, Path),
     /// By an object, the first step, that has more references than pointers to it exist: native code took one and did not
     /// give it back.
     Surplus(Path),
@@ -224,10 +225,13 @@ impl Path {
             None => 1..self.steps.len(),
         };
         places.into_iter().find_map(|place| {
-            let (first, others) = (self.steps.get(place)?, self.steps.get(place + 1)?);
-            let is_alike = first.kind == others.kind && first.type_name == others.type_name;
-            let nodes = first.repeated + others.repeated;
-            (is_alike && nodes >= LEAST_CHAIN && first.length.is_none()).then_some((place, nodes))
+            let steps = self.steps.get(place..)?;
+            let first = steps.first()?;
+            let is_alike = |of: &&Step| of.kind == first.kind && of.type_name == first.type_name;
+            let alike: Vec<&Step> = steps.iter().take_while(is_alike).collect();
+            let nodes = alike.iter().map(|of| of.repeated).sum();
+            (alike.len() > 1 && nodes >= LEAST_CHAIN && first.length.is_none())
+                .then_some((place, nodes))
         })
     }
 }
@@ -326,9 +330,9 @@ impl WayKind {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             WayKind::Path(_) => "path",
-            WayKind::Cycle(Collector::On) => "cycle",
-            WayKind::Cycle(Collector::Off) => "cycle-collector-off",
-            WayKind::Cycle(Collector::Frozen) => "cycle-frozen",
+            WayKind::Cycle(Collector::On, _) => "cycle",
+            WayKind::Cycle(Collector::Off, _) => "cycle-collector-off",
+            WayKind::Cycle(Collector::Frozen, _) => "cycle-frozen",
             WayKind::Surplus(_) => "surplus-reference",
             WayKind::Hidden(_) => "hidden-reference",
             WayKind::Nothing => "nothing",
@@ -345,15 +349,16 @@ impl WayKind {
         )
     }
 
-    /// The steps to the blocks, if they are known.
-    pub(crate) const fn path(&self) -> Option<&Path> {
+    /// The steps to the blocks, if they are known; of a cycle its own.
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             WayKind::Path(path)
             | WayKind::Surplus(path)
             | WayKind::Hidden(path)
             | WayKind::LostWith(path)
             | WayKind::LostCycle(path) => Some(path),
-            WayKind::Cycle(_) | WayKind::Nothing => None,
+            WayKind::Cycle(_, path) => Some(path).filter(|path| !path.steps.is_empty()),
+            WayKind::Nothing => None,
         }
     }
 }
@@ -384,7 +389,8 @@ impl Writer {
         })
     }
 
-    fn way(&mut self, site: i64, number: i64, way: &Way) -> rusqlite::Result<()> {
+    /// Writes a way in which the blocks of a site are held, or objects of the type with this number below zero.
+    pub(super) fn way(&mut self, site: i64, number: i64, way: &Way) -> rusqlite::Result<()> {
         let path = way.held.path();
         let container = path.and_then(|path| path.container);
         let expression = path.and_then(|path| path.expression.as_deref());
@@ -468,7 +474,8 @@ fn unknown(row: &Row, column: usize) -> rusqlite::Result<Option<Unknown>> {
     why.transpose()
 }
 
-fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
+/// See [`Writer::way`].
+pub(super) fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
     let mut ways = connection.prepare_cached(
         "SELECT way, blocks, held, container, text, container_number FROM holders_way \
          LEFT JOIN string ON string.id = expression WHERE site = ?1 ORDER BY way",
@@ -489,9 +496,9 @@ fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<Way>> {
         };
         let held = match row.get_ref(2)?.as_str()? {
             "path" => WayKind::Path(path()?),
-            "cycle" => WayKind::Cycle(Collector::On),
-            "cycle-collector-off" => WayKind::Cycle(Collector::Off),
-            "cycle-frozen" => WayKind::Cycle(Collector::Frozen),
+            "cycle" => WayKind::Cycle(Collector::On, path()?),
+            "cycle-collector-off" => WayKind::Cycle(Collector::Off, path()?),
+            "cycle-frozen" => WayKind::Cycle(Collector::Frozen, path()?),
             "surplus-reference" => WayKind::Surplus(path()?),
             "hidden-reference" => WayKind::Hidden(path()?),
             "nothing" => WayKind::Nothing,

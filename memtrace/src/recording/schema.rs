@@ -8,7 +8,7 @@ use super::{CgroupSample, MemorySample, SystemSample};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 14;
+pub(super) const VERSION: i64 = 15;
 
 /// From this version on, recordings have no journal beside them, see [`super::file`].
 pub(super) const WITHOUT_JOURNAL: i64 = 11;
@@ -333,6 +333,7 @@ CREATE TABLE growing_type (
     last_bytes INTEGER NOT NULL,
     examined INTEGER NOT NULL,
     unreached INTEGER NOT NULL,
+    number INTEGER,
     PRIMARY KEY (process, name)
 ) WITHOUT ROWID;
 ";

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::{Error, Recording, Writer, decode::uint, encode::int};
+use super::{Error, Recording, Way, Writer, decode::uint, encode::int, holders::ways};
 use crate::ledger::ProcessId;
 
 /// How often the objects of a process were counted, or could not be.
@@ -16,7 +16,7 @@ pub(crate) struct Census {
 }
 
 /// A type whose number of objects grew steadily. Objects of more than 512 bytes are not counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GrowingType {
     /// With its module unless it is a builtin.
     pub(crate) name: String,
@@ -27,6 +27,8 @@ pub(crate) struct GrowingType {
     pub(crate) examined: u32,
     /// Those of them that no root reaches.
     pub(crate) unreached: u32,
+    /// The ways in which they are held, the most frequent first.
+    pub(crate) ways: Vec<Way>,
 }
 
 /// The objects of a type at a moment.
@@ -61,6 +63,11 @@ impl GrowingType {
         self.grown() as f64 / self.seconds().max(f64::MIN_POSITIVE)
     }
 
+    /// By how many bytes a second.
+    pub(crate) fn bytes_per_s(&self) -> f64 {
+        self.per_s() * self.size() as f64
+    }
+
     /// Bytes of an object among those that came, on average.
     pub(crate) fn size(&self) -> u64 {
         let bytes = self.last.bytes.saturating_sub(self.first.bytes);
@@ -90,8 +97,10 @@ impl Writer {
             } = census;
             let row = params![process.0, counted, too_large, unreadable];
             writer.put("census", &[row])?;
-            types.iter().try_for_each(|of| {
+            for of in types {
                 let name = writer.string(Some(&of.name))?;
+                let count = "SELECT 1 + count(*) FROM growing_type";
+                let number: i64 = writer.connection().query_row(count, [], |row| row.get(0))?;
                 writer.put(
                     "growing_type",
                     &[params![
@@ -104,10 +113,15 @@ impl Writer {
                         int(of.last.count),
                         int(of.last.bytes),
                         of.examined,
-                        of.unreached
+                        of.unreached,
+                        number
                     ]],
-                )
-            })
+                )?;
+                for (place, way) in (0_i64..).zip(&of.ways) {
+                    writer.way(-number, place, way)?;
+                }
+            }
+            Ok(())
         })
     }
 }
@@ -147,16 +161,19 @@ fn censuses(
 fn growing(connection: &Connection, process: ProcessId) -> rusqlite::Result<Vec<GrowingType>> {
     let mut types = connection.prepare_cached(
         "SELECT text, first_ns, first_count, first_bytes, last_ns, last_count, last_bytes, \
-         examined, unreached FROM growing_type JOIN string ON string.id = name \
+         examined, unreached, number FROM growing_type JOIN string ON string.id = name \
          WHERE process = ?1 ORDER BY last_bytes - first_bytes DESC, text LIMIT 8",
     )?;
     let types = types.query_map([process.0], |row| {
+        let number: Option<i64> = row.get(9)?;
+        let ways = number.map(|number| ways(connection, -number)).transpose()?;
         Ok(GrowingType {
             name: row.get(0)?,
             first: objects(row, 1)?,
             last: objects(row, 4)?,
             examined: row.get(7)?,
             unreached: row.get(8)?,
+            ways: ways.unwrap_or_default(),
         })
     })?;
     types.collect()

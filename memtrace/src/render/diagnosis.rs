@@ -161,6 +161,7 @@ fn verdict_json(
         "evidence": verdict.evidence.iter().map(evidence::json).collect::<Vec<_>>(),
         "runner_up": verdict.runner_up.map(Class::name),
         "next": advice::all(verdict),
+        "called_by": verdict.caller,
         "kept_by": verdict.keeper.as_ref().map(|of| holders::kept_by_json(of, held, stacks)),
     });
     if let (Value::Object(value), Value::Object(stack)) = (&mut value, stack) {

@@ -177,11 +177,14 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
             items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
+            items.extend(caller(line).map(|frame| named("called by", "", frame)));
             items.extend(also(line));
             let types = types_of(finding, found).filter(|_| line.are_arenas);
             items.extend(types.map(objects));
-            items.extend(line.keeper.into_iter().flat_map(kept));
-            items.extend(unknown(verdict.class, line));
+            let of_objects = finding.keeps_objects.as_ref();
+            let keeper = line.keeper.or(of_objects.filter(|_| line.are_arenas));
+            items.extend(keeper.into_iter().flat_map(kept));
+            items.extend(unknown(verdict.class, line).filter(|_| keeper.is_none()));
             items.extend(others(line, &finding.lines[1..]));
             items.extend(next(line.next, verdict.tgid));
         }
@@ -190,40 +193,63 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.push(Item::new("", sites));
             items.push(processes(finding, found));
         }
-        None => {
-            let meaning = format!("{about}: {}", verdict.class.meaning());
-            items.push(Item::new("", meaning));
-            items.push(processes(finding, found));
-            // Without a rate the evidence has to give the amount.
-            let least = verdict.class != Class::None && finding.rate().is_none();
-            let shown = verdict.class.on_screen().max(usize::from(least));
-            let evidence = verdict.evidence.iter().take(shown);
-            items.extend(evidence.map(|of| Item::new(EVIDENCE, words(of))));
-            items.extend(finding.named.map(look_at));
-            let are_much = |types: &&Types| {
-                let rate = finding.rate().filter(|_| verdict.class != Class::None);
-                rate.is_some_and(|rate| types.rate() >= REPORTED * rate)
-            };
-            let types = types_of(finding, found).filter(are_much);
-            items.extend(types.map(objects));
-            if !finding.growing_below.is_empty() {
-                let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
-                let who = match &finding.processes[..] {
-                    [_] => "it",
-                    _ => "they",
-                };
-                let below = few(&below);
-                items.push(Item::new(
-                    "but",
-                    format!("see {below}, which {who} started"),
-                ));
-            }
-            items.extend(next(&verdict.next, verdict.tgid));
-        }
+        None => items.extend(unblamed(&about, finding, found)),
     }
     if verdict.class == Class::Undetermined && found.lost > 0.0 {
         items.push(Item::new("losses", "records were lost, see below"));
     }
+    items
+}
+
+/// The lines of a finding without a line to blame.
+fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
+    let verdict = finding.verdict;
+    let are_much = |types: &&Types| {
+        let rate = finding.rate().filter(|_| verdict.class != Class::None);
+        rate.is_some_and(|rate| types.rate() >= REPORTED * rate)
+    };
+    let types = types_of(finding, found).filter(are_much);
+    let of_objects = finding.keeps_objects.as_ref().filter(|_| types.is_some());
+    let meaning = match of_objects.and_then(name_of) {
+        Some(name) if verdict.class.is_leak() => {
+            format!("{name} keeps more and more objects")
+        }
+        _ => verdict.class.meaning().to_owned(),
+    };
+    let mut items = vec![
+        Item::new("", format!("{about}: {meaning}")),
+        processes(finding, found),
+    ];
+    // Without a rate the evidence has to give the amount.
+    let least = verdict.class != Class::None && finding.rate().is_none();
+    let shown = verdict.class.on_screen().max(usize::from(least));
+    let evidence = verdict.evidence.iter().take(shown);
+    items.extend(evidence.map(|of| Item::new(EVIDENCE, words(of))));
+    items.extend(finding.named.iter().flat_map(look_at));
+    items.extend(types.map(objects));
+    let is_shown = |of: &&Keeper| {
+        let named = finding.named.as_ref().and_then(Named::keeper);
+        named.is_some_and(|named| named.is_same(of))
+    };
+    items.extend(
+        of_objects
+            .filter(|of| !is_shown(of))
+            .into_iter()
+            .flat_map(kept),
+    );
+    if !finding.growing_below.is_empty() {
+        let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
+        let who = match &finding.processes[..] {
+            [_] => "it",
+            _ => "they",
+        };
+        let below = few(&below);
+        items.push(Item::new(
+            "but",
+            format!("see {below}, which {who} started"),
+        ));
+    }
+    items.extend(next(&verdict.next, verdict.tgid));
     items
 }
 
@@ -237,13 +263,22 @@ fn objects(types: &Types) -> Item {
     Item::new(OBJECTS, types::line(types))
 }
 
-fn look_at(line: Named) -> Item {
-    match line {
-        Named::Largest(frame, rate) => {
-            named("grows most", &format!("{} by ", per_second(rate)), frame)
+fn look_at(at: &Named) -> Vec<Item> {
+    match at {
+        Named::Largest { line, rate, keeper } => {
+            let before = format!("{} by ", per_second(*rate));
+            let line = named("grows most", &before, line);
+            let kept = keeper.iter().flat_map(kept);
+            std::iter::once(line).chain(kept).collect()
         }
-        Named::CreatesThreads(frame) => named("created by", "", frame),
+        Named::CreatesThreads(frame) => vec![named("created by", "", frame)],
     }
+}
+
+/// The caller that leaks, unless the line that keeps the blocks says more.
+fn caller<'a>(line: &Line<'a>) -> Option<&'a Frame> {
+    let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
+    line.called_by.filter(|_| !is_filled)
 }
 
 /// The other lines whose blocks the same container keeps.
@@ -315,8 +350,8 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         line.or_else(|| name_of(kept))
     });
     let allocates = || {
-        line.allocates
-            .map_or("code without a stack".into(), subject)
+        let caller = caller(line).or(line.allocates);
+        caller.map_or("code without a stack".into(), subject)
     };
     let keeps = match line.keeper.is_some_and(Keeper::is_likely) {
         true => "probably keeps",
@@ -396,6 +431,10 @@ fn kept(of: &Keeper) -> Vec<Item> {
             }));
             items
         }
+        How::Cycle { path, .. } if !path.steps.is_empty() => vec![
+            Item::new(KEPT_BY, kept_by(of)),
+            Item::new("cycle", folded(path, COLUMNS - CONTENT)),
+        ],
         _ => vec![Item::new(KEPT_BY, kept_by(of))],
     }
 }

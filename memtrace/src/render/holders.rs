@@ -156,7 +156,10 @@ pub(super) fn way(held: &WayKind, path: impl Fn(&Path) -> String) -> String {
     match held {
         WayKind::Path(of) if of.is_of_words() => format!("probably {}", path(of)),
         WayKind::Path(of) => path(of),
-        WayKind::Cycle(collector) => cycle(*collector),
+        WayKind::Cycle(collector, of) => match &of.steps[..] {
+            [] => cycle(*collector),
+            _ => format!("{}; the cycle: {}", cycle(*collector), path(of)),
+        },
         WayKind::Surplus(of) => from(surplus(of), of),
         WayKind::Hidden(of) => from(hidden(of), of),
         WayKind::Nothing => NOTHING.to_owned(),
@@ -196,7 +199,7 @@ pub(crate) fn kept_by(of: &Keeper) -> String {
 pub(crate) fn lines(holders: &Holders, rate: Option<f64>) -> Vec<String> {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
     let unknown = holders.sampled.saturating_sub(known);
-    let mut all = alike(holders);
+    let mut all = alike(&holders.ways);
     let rest = all.split_off(all.len().min(WAYS));
     let ways = all.iter().enumerate().map(|(index, of)| {
         let held = way(&of.way.held, |path| shortened(path, rate));
@@ -233,7 +236,7 @@ fn seen(held: u32, holders: &Holders) -> String {
 
 /// When a search saw the most frequent way, and for how many blocks; `None`: it saw none.
 pub(crate) fn most_seen(holders: &Holders) -> Option<String> {
-    let most = alike(holders).into_iter().next()?;
+    let most = alike(&holders.ways).into_iter().next()?;
     let seen = seen(most.blocks, holders);
     Some(seen.trim_start_matches([',', ' ']).to_owned())
 }
@@ -273,7 +276,12 @@ pub(super) fn kept_by_json(of: &Keeper, holders: Option<&Holders>, stacks: &Stac
             value["share"] = json!(share);
             value["verified"] = json!(true);
         }
-        How::Cycle { share, .. } | How::Nothing { share } => {
+        How::Cycle { path, share, .. } => {
+            value["path"] = path_json(path, stacks);
+            value["share"] = json!(share);
+            value["verified"] = json!(false);
+        }
+        How::Nothing { share } => {
             value["share"] = json!(share);
             value["verified"] = json!(false);
         }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::holders::kept_by_json;
 use crate::{
     analysis::verdict::{Diagnosis, Types},
     escape::clean,
@@ -57,6 +58,7 @@ pub(super) fn json(found: &Diagnosis, filter: &Filter) -> Value {
                 "too_large": types.census.too_large,
                 "unreadable": types.census.unreadable,
                 "growing": growing,
+                "kept_by": types.keeper(&found.stacks).map(|of| kept_by_json(&of, None, &found.stacks)),
             })
         })
     });
@@ -84,6 +86,7 @@ mod tests {
             },
             examined: 32,
             unreached,
+            ways: vec![],
         };
         let mut types = Types {
             growing: vec![

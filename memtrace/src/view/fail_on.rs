@@ -217,6 +217,7 @@ mod tests {
             next: vec![],
             rate,
             blocks: None,
+            caller: None,
             keeper: None,
             absent: None,
         }

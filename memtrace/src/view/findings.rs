@@ -10,6 +10,7 @@ use crate::{
         series::{self, Place},
         verdict::{
             Absent, Advice, Amount, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Verdict,
+            keeper_of,
         },
     },
     event::{Device, Layer},
@@ -30,6 +31,8 @@ pub(crate) struct Finding<'a> {
     pub(crate) growing_below: Vec<u32>,
     /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
+    /// What certainly keeps most of Python's objects that become more.
+    pub(crate) keeps_objects: Option<Keeper>,
     /// Where to look if no line is behind it.
     pub(crate) named: Option<Named<'a>>,
     /// A suppression hides all sites behind it.
@@ -37,10 +40,16 @@ pub(crate) struct Finding<'a> {
 }
 
 /// A line to look at, which is not proven to be at fault.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Named<'a> {
-    /// Its memory grows most, by as many bytes per second.
-    Largest(&'a Frame, f64),
+    /// Its memory grows most.
+    Largest {
+        line: &'a Frame,
+        /// Bytes per second.
+        rate: f64,
+        /// If it is certain.
+        keeper: Option<Keeper>,
+    },
     /// It creates the threads.
     CreatesThreads(&'a Frame),
 }
@@ -50,6 +59,8 @@ pub(crate) enum Named<'a> {
 pub(crate) struct Line<'a> {
     /// The one that allocates most. `None`: its stack is lost.
     pub(crate) allocates: Option<&'a Frame>,
+    /// The caller that leaks, if the line allocates for others, too.
+    pub(crate) called_by: Option<&'a Frame>,
     /// The other lines, the fastest first.
     pub(crate) others: Vec<Part<'a>>,
     pub(crate) keeper: Option<&'a Keeper>,
@@ -75,6 +86,15 @@ pub(crate) struct Part<'a> {
     pub(crate) allocates: Option<&'a Frame>,
     /// Bytes per second.
     pub(crate) bytes: f64,
+}
+
+impl Named<'_> {
+    pub(crate) fn keeper(&self) -> Option<&Keeper> {
+        match self {
+            Named::Largest { keeper, .. } => keeper.as_ref(),
+            Named::CreatesThreads(_) => None,
+        }
+    }
 }
 
 impl<'a> Line<'a> {
@@ -165,6 +185,10 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                     processes: vec![verdict],
                     growing_below: vec![],
                     lines,
+                    keeps_objects: found
+                        .types
+                        .get(&verdict.process)
+                        .and_then(|types| types.keeper(&found.stacks)),
                     named: named(found, verdict).filter(|_| !is_suppressed),
                     is_suppressed,
                 };
@@ -268,7 +292,15 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
         class if class.is_of_machine() || place(process).is_some() => None,
         _ => {
             let (site, rate) = of_process.largest?;
-            Some(Named::Largest(frame(site)?, rate))
+            let keeper = found.holders.get(&site);
+            let keeper = keeper.and_then(|of| keeper_of(of, &found.stacks));
+            Some(Named::Largest {
+                line: frame(site)?,
+                rate,
+                keeper: keeper
+                    .map(|(of, _)| of)
+                    .filter(|of| of.is_certain() && process.class != Class::None),
+            })
         }
     }
 }
@@ -292,6 +324,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
         let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
         let line = Line {
             allocates: own_line(&frames),
+            called_by: verdict.caller.as_ref(),
             others: Vec::new(),
             keeper: verdict.keeper.as_ref(),
             absent: verdict.absent.as_ref(),
@@ -371,8 +404,14 @@ fn alike(a: f64, b: f64) -> bool {
 /// Adds the sites of a line; `blocks` combines their rates of blocks.
 fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f64) {
     let mut known = lines.iter_mut();
-    match known.find(|known| known.allocates == line.allocates) {
+    // No caller is known if nothing else was allocated in the same way.
+    let is_same = |known: &&mut Line<'a>| {
+        let callers = [known.called_by, line.called_by];
+        known.allocates == line.allocates && (callers.contains(&None) || callers[0] == callers[1])
+    };
+    match known.find(is_same) {
         Some(known) => {
+            known.called_by = known.called_by.or(line.called_by);
             known.sum(&line, blocks);
             for part in line.others {
                 let mut others = known.others.iter_mut();

@@ -1,6 +1,12 @@
 //! The data that a process's sites and devices are judged by.
 
-use super::{quality::Quality, thresholds::OF_RESIDUAL};
+use super::{
+    keepers::{How, Keeper},
+    quality::Quality,
+    shape::{Judged, Shape},
+    thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
+    types::Types,
+};
 use crate::{
     analysis::{
         series::{Figure, Place, ProcessSeries, SiteSeries},
@@ -20,6 +26,8 @@ pub(super) struct Context<'a> {
     pub(super) quality: &'a Quality,
     /// Holders seen in memory.
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
+    /// The types of Python's objects that became more, and what keeps them if that is certain.
+    pub(super) types: Option<(&'a Types, Option<Keeper>)>,
     /// The share of the mapped memory that became resident, for the program's mappings, for stacks and for the heap of
     /// a runtime.
     pub(super) touched: [(Use, Option<f64>); 3],
@@ -31,6 +39,26 @@ impl Context<'_> {
         let threads = self.series.figure(Figure::Threads);
         let running = threads.map_or(0.0, |threads| self.window.change(threads));
         running < OF_RESIDUAL * self.window.change(&stacks.live_count)
+    }
+
+    /// Growth of Python's objects in the window, bytes, if memory was seen to keep most of what came: a container that got
+    /// more, or references that were leaked. A container with a limit fills up.
+    pub(super) fn kept_objects(&self) -> Option<f64> {
+        let (types, keeper) = self.types.as_ref()?;
+        let keeper = keeper.as_ref()?;
+        let is_growing = keeper.has_growing() && !keeper.has_limit();
+        let is_kept = is_growing || matches!(keeper.how, How::Surplus { .. } | How::Hidden { .. });
+        let seconds = self.window.change(&self.series.times);
+        is_kept.then(|| types.rate() * seconds)
+    }
+
+    /// Whether the memory of the process rises steadily.
+    pub(super) fn is_steady(&self) -> bool {
+        let whole = self.series.footprint();
+        let whole = whole.and_then(|all| {
+            Judged::of(&self.series.times, &all, self.window.from, PROCESS_FLOOR).ok()
+        });
+        whole.is_some_and(|whole| whole.shape() == Shape::Steady)
     }
 
     /// The window for memory of this place: the start of a device may be later than that of the process.

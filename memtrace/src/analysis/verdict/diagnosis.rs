@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
+    frames::Frame,
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{Holders, ProcessRow, Stacks, Unsearched, Untraced},
@@ -39,6 +40,8 @@ pub(crate) struct Verdict {
     pub rate: Option<f64>,
     /// For a growing site: blocks per second.
     pub(crate) blocks: Option<f64>,
+    /// For a leaking site whose line allocates for others, too: the caller that leaks.
+    pub(crate) caller: Option<Frame>,
     /// For a leaking site.
     pub keeper: Option<Keeper>,
     /// Why it is not known.

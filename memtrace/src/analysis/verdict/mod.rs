@@ -3,6 +3,7 @@
 
 mod advice;
 mod buffers;
+mod caller;
 mod class;
 mod context;
 mod detectors;
@@ -113,7 +114,9 @@ fn judge(
     facts: &[Fact],
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(judged) = process::judge(series, stacks, quality, machine, &diagnosis.holders) else {
+    let types = diagnosis.types.get(&series.row.id);
+    let judged = process::judge(series, stacks, quality, machine, &diagnosis.holders, types);
+    let Some(judged) = judged else {
         diagnosis.too_short += 1;
         return;
     };
@@ -126,7 +129,7 @@ fn judge(
         accounts: judged.accounts,
         named: judged.named,
     });
-    let mut sites = judged.sites;
+    let (mut verdicts, mut sites) = (judged.verdicts, judged.sites);
     let keepers = Keepers {
         series,
         window: judged.window,
@@ -141,6 +144,7 @@ fn judge(
     keepers.assign(&mut sites);
     if let Some(types) = diagnosis.types.get(&series.row.id) {
         objects::assign(&mut sites, types);
+        keepers::advise(&mut verdicts, &mut sites, types, stacks);
     }
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));
@@ -150,5 +154,5 @@ fn judge(
     diagnosis
         .lost_sites
         .extend(lost.into_iter().filter(|lost| !leaks(lost.site)));
-    diagnosis.show(judged.verdicts, sites, stacks, suppressions);
+    diagnosis.show(verdicts, sites, stacks, suppressions);
 }

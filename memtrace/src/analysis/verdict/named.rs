@@ -3,6 +3,7 @@
 use super::{context::Context, thresholds::SITE_FLOOR};
 use crate::{
     analysis::series::{Place, SiteSeries, place},
+    event::Layer,
     frames::mappings::Use,
     ledger::SiteKey,
 };
@@ -11,7 +12,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Named {
     /// That whose memory grew most, if enough to matter, and its rate in bytes per second; `None` if the process does not
-    /// grow at all.
+    /// grow at all. Arenas of Python count together: which site requests the next one is chance.
     pub(crate) largest: Option<(SiteKey, f64)>,
     /// That which maps the stacks of new threads most often.
     pub(crate) creates_threads: Option<SiteKey>,
@@ -37,6 +38,14 @@ impl Named {
             }
             context.touched(site).unwrap_or(1.0) * window.change(&site.live_bytes)
         });
+        let of_arenas = most(&|site| match site.key.layer {
+            Layer::Python => window.change(&site.live_bytes),
+            _ => 0.0,
+        });
+        let arenas = window.change(&context.series.python);
+        let of_arenas = of_arenas.map(|(site, _)| (site, arenas));
+        let both = largest.into_iter().chain(of_arenas);
+        let largest = both.max_by(|a, b| a.1.total_cmp(&b.1));
         let seconds = window.change(&context.series.times).max(f64::MIN_POSITIVE);
         let largest = largest.filter(|(_, growth)| rises && *growth >= SITE_FLOOR);
         let creates_threads = most(&|site| match site.mapping {

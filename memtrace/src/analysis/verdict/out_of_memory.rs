@@ -66,6 +66,7 @@ pub(super) fn judge(
             next,
             rate: finding.rate,
             blocks: None,
+            caller: None,
             keeper: None,
             absent: None,
         })

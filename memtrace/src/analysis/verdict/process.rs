@@ -3,6 +3,7 @@
 
 use super::{
     advice::{self, Advice},
+    caller,
     class::Class,
     context::Context,
     detectors::{rules, undetermined},
@@ -17,6 +18,7 @@ use super::{
     site,
     subjects::Judging,
     thresholds::{LOST, PROCESS_FLOOR},
+    types::Types,
 };
 use crate::{
     analysis::{
@@ -49,6 +51,7 @@ pub(super) fn judge(
     quality: &Quality,
     machine: &SystemSeries,
     holders: &FastMap<SiteKey, Holders>,
+    types: Option<&Types>,
 ) -> Option<JudgedProcess> {
     let n = series.times.len();
     let ends = series.times.first().zip(series.times.last());
@@ -66,6 +69,7 @@ pub(super) fn judge(
         window,
         quality,
         holders,
+        types: types.map(|of| (of, of.keeper(stacks))),
         touched: [Use::Program, Use::Stack, Use::Runtime]
             .map(|what| (what, touched(series, window, what))),
     };
@@ -132,12 +136,15 @@ pub(super) fn judge(
             runner_up: finding.runner_up,
             rate: finding.rate,
             blocks: None,
+            caller: None,
             keeper: None,
             absent: None,
         });
+    let mut sites: Vec<Verdict> = sites.into_iter().map(|site| site.verdict).collect();
+    caller::assign(&context, &mut sites);
     Some(JudgedProcess {
         verdicts: verdicts.collect(),
-        sites: sites.into_iter().map(|site| site.verdict).collect(),
+        sites,
         window,
         accounts: accounts(series, window),
         named,

@@ -364,6 +364,7 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
             .rate
             .map(|rate| rate + window.rate(&overhead, &series.times)),
         blocks: Some(window.rate(&site.live_count, &series.times)),
+        caller: None,
         keeper: None,
         absent: None,
     };

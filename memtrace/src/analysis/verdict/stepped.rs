@@ -7,7 +7,7 @@ use super::{
     evidence::{Amount, Statement, grown},
     shape::{Judged, Shape},
     subjects::SiteFinding,
-    thresholds::{OF_LEVEL, PROCESS_FLOOR, SITE_FLOOR},
+    thresholds::{OF_LEVEL, PROCESS_FLOOR, REPORTED, SITE_FLOOR},
 };
 use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use};
 
@@ -41,6 +41,8 @@ pub(super) struct All {
     course: Judged,
     /// Bytes requested in the window.
     growth: f64,
+    /// Whether most of what fills them is certainly kept, in a process that grows steadily.
+    is_kept: bool,
 }
 
 /// See the module. `None`: the recording is too short.
@@ -53,7 +55,7 @@ impl Stepped {
     pub(super) fn of(context: &Context) -> Stepped {
         let series = context.series;
         let chunks = series.mapped(Use::Runtime);
-        let all = |values: &[f64], filled: Option<Judged>| {
+        let all = |values: &[f64], filled: Option<Judged>, is_kept: bool| {
             let growth = context.window.change(values);
             // At most one step as large was there before, partly filled.
             let fills = |filled: &Judged| {
@@ -61,14 +63,21 @@ impl Stepped {
             };
             let requested = judged(context, values, SITE_FLOOR)?;
             let course = filled.filter(fills).unwrap_or(requested);
-            Some(All { course, growth })
+            Some(All {
+                course,
+                growth,
+                is_kept,
+            })
         };
         // Where objects fill arenas at a steady rate, what is resident beyond the blocks of malloc shows it better.
         let filled = series.beyond_blocks();
         let filled = filled.and_then(|beyond| judged(context, &beyond, PROCESS_FLOOR));
+        let arenas = context.window.change(&series.python);
+        let objects = context.kept_objects();
+        let is_kept = objects.is_some_and(|objects| objects >= REPORTED * arenas);
         Stepped {
-            arenas: all(&series.python, filled),
-            chunks: all(&chunks, None),
+            arenas: all(&series.python, filled, is_kept && context.is_steady()),
+            chunks: all(&chunks, None, false),
         }
     }
 
@@ -101,6 +110,10 @@ impl All {
                 (Class::Undetermined, Class::Leak)
             }
             Shape::Steady => (Class::Leak, Class::Cache),
+            // Arenas come in steps, and may have had room before.
+            Shape::Slowing | Shape::Between | Shape::Stepped if self.is_kept => {
+                (Class::Leak, Class::Cache)
+            }
             Shape::Slowing if runtime.is_none() => (Class::Cache, Class::Leak),
             _ => (Class::Undetermined, Class::Leak),
         };

@@ -25,8 +25,9 @@ const MOST_WORDS: usize = 1 << 20;
 /// How often references are counted at most: each time with objects that were missed before.
 const ROUNDS: usize = 3;
 
-/// PyTorch's C++ side of a tensor: `c10::TensorImpl`.
-const TENSOR: &str = "N3c1010TensorImplE";
+/// PyTorch's classes of C++ that have a Python object: `c10::TensorImpl`, and `torch::autograd::PyNode` of an
+/// `autograd.Function`.
+const WITH_PYTHON: [&str; 2] = ["N3c1010TensorImplE", "N5torch8autograd6PyNodeE"];
 
 /// Why CPython's collector does not free an object that no root reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +103,12 @@ impl Words {
 }
 
 impl Graph<'_> {
+    /// Whether a node is alive although no root reaches it.
+    pub(in crate::holders) fn is_unreached(&self, node: NodeId) -> bool {
+        let cost = self.costs.get(node as usize);
+        cost.is_some_and(|&cost| (cost::UNREACHED..u32::MAX).contains(&cost))
+    }
+
     /// Reaches everything that is alive although no root reaches it. `again`: the same as `since`, later; `None`: the process
     /// is stopped.
     pub(in crate::holders) fn search_unreached(
@@ -475,7 +482,10 @@ impl Graph<'_> {
             {
                 Place::Free
             }
-            Some(_) if self.is_tensor(start, memory.now()) => of_tensor(at, start, memory.now()),
+            Some(block) if self.has_python(start, memory.now()) => {
+                let is_held = self.holder(block as NodeId).is_some();
+                of_python(at, start, is_held, memory.now())
+            }
             Some(block)
                 if self.holder(block as NodeId).is_none() && !self.wraps(target, block, memory) =>
             {
@@ -520,24 +530,32 @@ impl Graph<'_> {
         wraps
     }
 
-    /// Whether a block is PyTorch's C++ side of a tensor.
-    fn is_tensor(&self, block: u64, memory: &Live) -> bool {
+    /// Whether a block is one of [`WITH_PYTHON`].
+    fn has_python(&self, block: u64, memory: &Live) -> bool {
         let native = self.native;
         let class = native.types.class_of(memory, &native.modules, block);
-        class.as_deref() == Some(TENSOR)
+        class.is_some_and(|class| WITH_PYTHON.contains(&&*class))
     }
 }
 
-/// The word of a tensor's C++ side that points to its Python object: that is borrowed if nothing but this object refers to
-/// the C++ side. Otherwise it may be a reference, as the lowest bit says in older versions.
-fn of_tensor(at: u64, tensor: u64, memory: &Live) -> Place {
+/// The word in a block of PyTorch's C++ side that points to its Python object. Either side may own the other
+/// (c10/util/intrusive_ptr.h, c10/core/impl/PyObjectSlot.h).
+fn of_python(at: u64, block: u64, is_held: bool, memory: &Live) -> Place {
     /// `c10::intrusive_ptr_target`: a vtable, then the number of references in 32 bits.
     const REFERENCES: u64 = 8;
-    let references = memory.word(tensor + REFERENCES).map(|word| word as u32);
+    /// Set in the count by versions in which all references but the Python object's own count as one to that object.
+    const COUNTS_FOR_PYTHON: u64 = 1 << 63;
+    let count = memory.word(block + REFERENCES).unwrap_or(0);
+    // Versions before mark a word that owns its object.
     let is_marked = memory.word(at).is_none_or(|word| word & 1 != 0);
-    match references == Some(1) && !is_marked {
-        true => Place::Free,
-        false => Place::Elsewhere,
+    let has_others = count as u32 > 1;
+    match () {
+        () if is_marked || has_others && count & COUNTS_FOR_PYTHON != 0 => match is_held {
+            true => Place::Elsewhere,
+            false => Place::Hidden(block),
+        },
+        () if has_others => Place::Elsewhere,
+        () => Place::Free,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which function a word on a stack belongs to.
 
 use super::super::memory::Memory;
-use super::{Modules, Threads};
+use super::{Modules, Threads, modules::Module};
 use crate::{
     arch,
     file::FileBytes,
@@ -58,7 +58,8 @@ impl Functions {
         }
     }
 
-    /// Name of the function whose frame, on the stack of a thread as it is now, an address is in.
+    /// Name of the function whose frame, on the stack of a thread as it is now, an address is in. For one of the C library,
+    /// also the function that called it: the word may be a variable of that one, in a register that was saved.
     pub(super) fn at(
         &self,
         memory: &(impl Memory + Sync + ?Sized),
@@ -70,8 +71,18 @@ impl Functions {
             let registers = arch::unwinding_from(thread.registers.as_ref()?);
             Some((registers, copy(memory, registers.sp, address)))
         })??;
-        let pc = frame_of(modules, registers, &copy, address)?;
-        self.name(modules, pc)
+        let mut frames = frames_from(modules, registers, &copy, address);
+        let pc = frames.next()?;
+        let name = self.name(modules, pc)?;
+        let is_of_libc = |pc: &u64| modules.containing(*pc).is_some_and(Module::is_libc);
+        let caller = frames
+            .find(|pc| !is_of_libc(pc))
+            .filter(|_| is_of_libc(&pc));
+        let caller = caller.and_then(|pc| self.name(modules, pc));
+        Some(match caller {
+            Some(caller) => format!("{}, called by {}", called(&name), called(&caller)),
+            None => called(&name),
+        })
     }
 
     /// Name of the function that a thread is in now.
@@ -135,28 +146,43 @@ fn copy(memory: &(impl Memory + ?Sized), sp: u64, address: u64) -> StackCopy {
     StackCopy { start: sp, bytes }
 }
 
-/// An address in the code whose frame `address` is in.
-fn frame_of(modules: &Modules, from: Registers, copy: &StackCopy, address: u64) -> Option<u64> {
-    let mut at = from;
+/// Addresses in the code of the function whose frame `address` is in, and of its callers.
+fn frames_from<'a>(
+    modules: &'a Modules,
+    from: Registers,
+    copy: &'a StackCopy,
+    address: u64,
+) -> impl Iterator<Item = u64> + 'a {
     // For a caller, only the address after the call is known, which may belong to another function.
-    let mut pc = at.pc;
-    for _ in 0..MAX_FRAMES {
-        if address < at.sp {
-            return None;
-        }
-        let module = modules.containing(pc)?;
-        let file = modules.open(module)?;
-        let bytes = FileBytes::new(&file);
-        let rule = unwind::rule_at(&bytes, pc.wrapping_sub(module.bias))?;
-        let caller = step(rule, &at, copy).ok()?;
-        if caller.registers.sp > address {
-            return Some(pc);
-        }
-        at = caller.registers;
-        pc = match caller.slot {
-            0 => at.pc,
-            _ => at.pc.wrapping_sub(1),
+    let mut next = (address >= from.sp).then_some((from, from.pc));
+    let frames = std::iter::from_fn(move || {
+        let (at, pc) = next?;
+        let caller = || {
+            let module = modules.containing(pc)?;
+            let file = modules.open(module)?;
+            let bytes = FileBytes::new(&file);
+            let rule = unwind::rule_at(&bytes, pc.wrapping_sub(module.bias))?;
+            step(rule, &at, copy).ok()
         };
+        let caller = caller();
+        next = caller.as_ref().map(|caller| {
+            let behind = u64::from(caller.slot != 0);
+            (caller.registers, caller.registers.pc.wrapping_sub(behind))
+        });
+        // Where its frame ends is not known without its caller.
+        Some((pc, caller?.registers.sp))
+    });
+    let is_inside = move |&(_, end): &(u64, u64)| end > address;
+    let frames = frames
+        .take(MAX_FRAMES)
+        .skip_while(move |frame| !is_inside(frame));
+    frames.map(|(pc, _)| pc)
+}
+
+/// A function's name as a call: demangled ones have their parameters already.
+pub(super) fn called(name: &str) -> String {
+    match name.ends_with(')') {
+        true => name.to_owned(),
+        false => format!("{name}()"),
     }
-    None
 }

@@ -68,6 +68,14 @@ struct Named {
     name: Box<str>,
 }
 
+impl Module {
+    /// Whether it is the C library, or its part with threads.
+    pub(super) fn is_libc(&self) -> bool {
+        const NAMES: [&str; 5] = ["libc.so", "libc-2", "libpthread", "ld-musl", "libc.musl"];
+        NAMES.iter().any(|name| self.name.starts_with(name))
+    }
+}
+
 impl Named {
     /// Bytes.
     fn memory(&self) -> usize {

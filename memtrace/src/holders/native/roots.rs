@@ -2,7 +2,7 @@
 
 use super::super::memory::Memory;
 use super::super::reference::cost;
-use super::frames::Functions;
+use super::frames::{Functions, called};
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
@@ -198,7 +198,7 @@ impl Roots {
             let what = thread.describe(modules, address).or_else(|| {
                 thread.stack.as_ref()?.contains(&address).then(|| {
                     match self.functions.at(memory, modules, thread.tid, address) {
-                        Some(name) => format!("stack of {}", called(&name)),
+                        Some(name) => format!("stack of {name}"),
                         None => "stack".to_owned(),
                     }
                 })
@@ -398,12 +398,4 @@ fn remainder(range: Range<u64>, taken: &[Range<u64>]) -> Vec<Range<u64>> {
         left.push(at..range.end);
     }
     left
-}
-
-/// A function's name as a call: demangled ones have their parameters already.
-fn called(name: &str) -> String {
-    match name.ends_with(')') {
-        true => name.to_owned(),
-        false => format!("{name}()"),
-    }
 }

@@ -36,10 +36,15 @@ pub(super) fn chain(path: &[Named], common: usize) -> Option<RangeInclusive<usiz
         while start > 1 && follows(&path[end], &path[start - 1]) {
             start -= 1;
         }
+        let is_after_node = |index: usize| index > 1 && is_node(&path[index], &path[index - 1]);
         // The first node has another holder, and so mostly another name.
-        let first = start - usize::from(start > 1 && is_node(&path[start], &path[start - 1]));
+        let mut first = start - usize::from(is_after_node(start));
         let nodes: u64 = path[first..=end].iter().map(|it| it.step.repeated).sum();
         if nodes >= LEAST_CHAIN {
+            // A ring begins with a node of its own, and is entered on both sides.
+            while is_after_node(first) {
+                first -= 1;
+            }
             let has_parting = common == last || (first..=end).contains(&common);
             return has_parting.then_some(first..=end);
         }
@@ -95,6 +100,10 @@ mod tests {
         let mut cut = list(3);
         cut[3].step.repeated = 300;
         assert_eq!(chain(&cut, 2), Some(2..=4));
+        // A ring.
+        let mut ring = list(10);
+        ring.insert(2, named(StepKind::Object, ".root", "Node"));
+        assert_eq!(chain(&ring, 5), Some(2..=12));
         // Too few, and paths that diverge before or after.
         assert_eq!(chain(&list(7), 4), None);
         assert_eq!(chain(&path, 1), None);

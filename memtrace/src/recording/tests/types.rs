@@ -1,6 +1,7 @@
 //! Types of Python's objects that grew.
 
 use super::*;
+use crate::recording::fixture::history;
 
 #[test]
 fn types_read_back_the_largest_first() {
@@ -17,6 +18,10 @@ fn types_read_back_the_largest_first() {
         last: objects(12, last),
         examined: 32,
         unreached: 31,
+        ways: vec![Way {
+            blocks: last as u32 / 100,
+            held: WayKind::Path(history(None)),
+        }],
     };
     let census = Census {
         counted: 9,

@@ -10,8 +10,8 @@ use crate::{
     frames::fixture::{native, python},
     ledger::{ProcessId, SiteKey},
     recording::{
-        Collector, Origin, ProcessRow, Untraced, WayKind,
-        fixture::{history, holders, tree},
+        Collector, Origin, Path, ProcessRow, StepKind, Untraced, WayKind,
+        fixture::{history, holders, step, tree},
     },
 };
 use memtrace_common::unwind::End;
@@ -36,6 +36,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         next: vec![Advice::CacheLess("see the kept blocks")],
         rate: Some(rate),
         blocks: Some(25.0),
+        caller: None,
         keeper: None,
         absent: None,
     }
@@ -206,6 +207,12 @@ fn cycles_and_lost_blocks_are_shown() {
     let cycle = text(&kept_so(
         How::Cycle {
             collector: Collector::On,
+            path: Path::of(vec![
+                step(StepKind::Object, "", "app.Node"),
+                step(StepKind::Object, ".children", "list"),
+                step(StepKind::Object, "[i]", "app.Node"),
+                step(StepKind::Object, ".parent", "app.Node"),
+            ]),
             share,
         },
         None,
@@ -213,11 +220,13 @@ fn cycles_and_lost_blocks_are_shown() {
     for part in [
         "Classifier.forward allocates 25 blocks/s (136.7 KiB/s) that only cycles keep alive",
         "\n  kept by       only a cycle: gc.collect() would free it\n",
+        "\n  cycle         app.Node . children[i] . parent → app.Node\n",
     ] {
         assert!(cycle.contains(part), "{cycle}");
     }
     let off = How::Cycle {
         collector: Collector::Off,
+        path: Path::of(vec![]),
         share,
     };
     let off = text(&kept_so(off, None));
@@ -369,6 +378,17 @@ fn a_line_is_named_even_if_none_is_to_blame() {
         let line = "\n  grows most    1.0 KiB/s by Classifier.forward  /srv/server.py:11\n";
         assert!(text.contains(line), "{text}");
     }
+    let mut found = leak();
+    found.verdicts = vec![verdict(Class::Undetermined, Scope::Process, 2_097_152.0)];
+    found.accounts[0].named.largest = Some((SITE, 1024.0));
+    let path = WayKind::Path(history(None));
+    found
+        .holders
+        .insert(SITE, holders(SITE, 64, vec![(60, path)]));
+    let kept =
+        "server.py:11\n\x20 kept by       __main__.service.history (list, 1,648 items, +27/s)\n";
+    let text = text(&found);
+    assert!(text.contains(kept), "{text}");
     let threads = named(Class::ThreadChurn, 1024.0);
     let line = "\n  created by    Classifier.forward  /srv/server.py:11\n";
     assert!(threads.contains(line), "{threads}");

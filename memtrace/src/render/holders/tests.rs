@@ -174,7 +174,7 @@ fn every_way_is_a_line() {
         vec![
             (50, WayKind::Path(history(None))),
             (6, WayKind::Path(tree())),
-            (3, WayKind::Cycle(Collector::On)),
+            (3, WayKind::Cycle(Collector::On, Path::of(vec![]))),
             (1, WayKind::Nothing),
         ],
     );
@@ -352,7 +352,10 @@ fn scripts_get_every_step_with_the_line_that_fills_it() {
     let of = holders(
         heap_site(1),
         9,
-        vec![(5, WayKind::Path(path)), (4, WayKind::Cycle(Collector::On))],
+        vec![
+            (5, WayKind::Path(path)),
+            (4, WayKind::Cycle(Collector::On, Path::of(vec![]))),
+        ],
     );
     let value = super::json(&of, &stacks);
     assert_eq!(value["sampled"], 9);

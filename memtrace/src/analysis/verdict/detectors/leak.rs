@@ -8,7 +8,7 @@ use crate::{
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
         subjects::SiteFinding,
-        thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
+        thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
     },
     event::Layer,
 };
@@ -50,6 +50,25 @@ pub(super) const SPREAD: Rule<OfProcess> = Rule {
     class: Class::Leak,
     evidence: "live memory where no single site grows enough, but all of them together rise steadily",
     find: OfProcess::Spread(&[Shape::Steady], Grade::C),
+};
+
+static OBJECTS_KEPT: Statement = Statement {
+    name: "objects_kept",
+    sentence: "objects of Python that become more take {part}, in memory that the interpreter had: most of them are kept",
+};
+
+pub(super) const OBJECTS: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "objects of Python's types that become more steadily account for at least 30 % of it, memory rises steadily, and a container without a limit that got more of them, or leaked references, certainly keep most of what came",
+    find: OfProcess::Unexplained(|growing| {
+        let objects = growing.context.kept_objects()?;
+        let explains = objects >= REPORTED * growing.residual && growing.context.is_steady();
+        explains.then(|| {
+            let evidence =
+                OBJECTS_KEPT.with([("part", growing.amount(objects.min(growing.residual)))]);
+            growing.rest(Class::Leak, Grade::C, evidence)
+        })
+    }),
 };
 
 pub(super) const HELD_OPEN: Rule<OfProcess> = Rule {

@@ -141,6 +141,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
+            leak::OBJECTS,
             leak::HELD_OPEN,
             leak::HOLES,
             retention::UNEXPLAINED,

@@ -34,12 +34,22 @@ impl Keeper {
     }
 
     /// Whether it was seen and not guessed.
-    pub(super) fn is_certain(&self) -> bool {
+    pub(crate) fn is_certain(&self) -> bool {
         let is_lost = matches!(
             self.how,
             How::Nothing { .. } | How::LostWith { .. } | How::LostCycle { .. }
         );
         !is_lost && !self.is_likely()
+    }
+
+    /// Whether it is another one of the same search: the same container, or the same way of keeping.
+    pub(crate) fn is_same(&self, other: &Keeper) -> bool {
+        match (&self.how, &other.how) {
+            (How::Path { path, .. }, How::Path { path: other, .. }) => {
+                path.container_number.is_some() && path.container_number == other.container_number
+            }
+            (one, other) => one.name() == other.name(),
+        }
     }
 
     /// The container that was seen.
@@ -51,8 +61,13 @@ impl Keeper {
     }
 
     /// Whether a container was seen to grow.
-    pub(super) fn has_growing(&self) -> bool {
+    pub(in super::super) fn has_growing(&self) -> bool {
         self.container().is_some_and(is_growing)
+    }
+
+    /// Whether a container was seen that drops what is beyond its limit.
+    pub(in super::super) fn has_limit(&self) -> bool {
+        self.container().is_some_and(|of| of.limit.is_some())
     }
 
     /// Whether a container was seen, and the line that fills it is unknown. A linked list has no memory of its own.
@@ -69,8 +84,12 @@ pub(crate) enum How {
     Container(&'static str),
     /// As seen in memory.
     Path { path: Path, share: f64 },
-    /// Only by objects of a cycle, as was seen in memory.
-    Cycle { collector: Collector, share: f64 },
+    /// Only by objects of a cycle, as was seen in memory; its steps, if they are known.
+    Cycle {
+        collector: Collector,
+        path: Path,
+        share: f64,
+    },
     /// By an object, the first step, with a reference that nothing in memory has.
     Surplus { path: Path, share: f64 },
     /// By an object or a block, the first step, that CPython's collector cannot see into.

@@ -13,11 +13,12 @@ use super::{
     advice::Advice,
     class::Class,
     diagnosis::{Scope, Verdict},
+    types::Types,
 };
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
     event::Layer,
-    frames::{language, own_line},
+    frames::{Language, language, own_line},
     hash::FastMap,
     ledger::SiteKey,
     recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
@@ -31,6 +32,7 @@ use native::native_code;
 pub(crate) use pool::Pool;
 pub(super) use pool::pools;
 use remedy::remedy;
+pub(super) use seen::keeper_of_type;
 pub(crate) use seen::{alike, filling_line, keeper as keeper_of};
 
 /// What the search for keepers reads.
@@ -66,7 +68,7 @@ impl Keepers<'_> {
                     }
                     let buffer = buffer.filter(|_| leaks(verdict.class));
                     buffers.extend(buffer.map(|site| (Scope::Site(site), keeper.clone())));
-                    advise(verdict, &keeper, &self.stacks.get(key.stack));
+                    replace(verdict, &keeper, &self.stacks.get(key.stack));
                     verdict.keeper = Some(keeper);
                 }
                 None => {
@@ -154,8 +156,36 @@ fn leaks(class: Class) -> bool {
     matches!(class, Class::Leak | Class::GpuLeak | Class::Pinned)
 }
 
+/// Advises what to do about the keeper of Python's objects: for arenas, and for a leak that no site is behind.
+pub(super) fn advise(
+    processes: &mut [Verdict],
+    sites: &mut [Verdict],
+    types: &Types,
+    stacks: &Stacks,
+) {
+    let remedy = types
+        .keeper(stacks)
+        .and_then(|of| remedy(&of, Some(Language::Python)));
+    let Some(remedy) = remedy else {
+        return;
+    };
+    let is_arena =
+        |of: &Verdict| matches!(&of.scope, Scope::Site(key) if key.layer == Layer::Python);
+    for site in sites.iter_mut().filter(|of| is_arena(of)) {
+        for next in &mut site.next {
+            *next = next.with_keeper(remedy, true);
+        }
+    }
+    if sites.iter().any(|site| site.class == Class::Leak) {
+        return;
+    }
+    for process in processes.iter_mut().filter(|of| of.class == Class::Leak) {
+        process.next = vec![remedy];
+    }
+}
+
 /// Replaces the advice to find the keeper with advice on this keeper.
-fn advise(verdict: &mut Verdict, keeper: &Keeper, stack: &Stack) {
+fn replace(verdict: &mut Verdict, keeper: &Keeper, stack: &Stack) {
     let own = own_line(&stack.of_caller().collect::<Vec<_>>());
     if let Some(advice) = remedy(keeper, language(stack.frames(), own)) {
         let is_proven = !keeper.is_likely();

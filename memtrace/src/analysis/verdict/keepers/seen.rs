@@ -4,7 +4,7 @@ use super::keeper::{How, Keeper, container, is_growing};
 use crate::{
     frames::{Frame, containers, own_line},
     ledger::SiteKey,
-    recording::{Holders, Path, Stacks, Step, StepKind, Way, WayKind},
+    recording::{GrowingType, Holders, Path, Stacks, Step, StepKind, Way, WayKind},
 };
 
 /// A way of keeping counts for the site if it applies to at least this share of the blocks with a
@@ -26,9 +26,9 @@ pub(crate) struct Alike<'a> {
 }
 
 /// The ways in which blocks are held, those that are the same for the site taken together; the most frequent first.
-pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
+pub(crate) fn alike(ways: &[Way]) -> Vec<Alike<'_>> {
     let mut all: Vec<Alike<'_>> = Vec::new();
-    for way in &holders.ways {
+    for way in ways {
         match all.iter_mut().find(|known| are_alike(known.way, way)) {
             Some(known) => {
                 known.blocks += way.blocks;
@@ -48,15 +48,31 @@ pub(crate) fn alike(holders: &Holders) -> Vec<Alike<'_>> {
 /// Whether one way of keeping counts for half of the sampled blocks, or of those with a known holder.
 pub(super) fn has_most(holders: &Holders) -> bool {
     let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    let most = alike(holders).into_iter().next();
+    let most = alike(&holders.ways).into_iter().next();
     most.is_some_and(|most| 2 * most.blocks >= known.min(holders.sampled))
 }
 
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
 /// applies to most.
 pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Option<SiteKey>)> {
-    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    let all = alike(holders);
+    of_most(&holders.ways, holders.sampled, Some(holders.site), stacks)
+}
+
+/// The holder of most of the objects of a type that grows.
+pub(in super::super) fn keeper_of_type(of: &GrowingType, stacks: &Stacks) -> Option<Keeper> {
+    let (keeper, _) = of_most(&of.ways, of.examined, None, stacks)?;
+    Some(keeper)
+}
+
+/// See [`keeper`]. The blocks are of this site, if they are of one.
+fn of_most(
+    ways: &[Way],
+    sampled: u32,
+    site: Option<SiteKey>,
+    stacks: &Stacks,
+) -> Option<(Keeper, Option<SiteKey>)> {
+    let known: u32 = ways.iter().map(|way| way.blocks).sum();
+    let all = alike(ways);
     let most = all.first()?;
     let grows = match &most.way.held {
         WayKind::Path(path) => container(path).is_some_and(is_growing),
@@ -75,13 +91,13 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
         false => most.blocks,
     };
     let blocks = f64::from(held);
-    let is_of_most = blocks > 0.0 && blocks >= of_known.max(OF_ALL * f64::from(holders.sampled));
+    let is_of_most = blocks > 0.0 && blocks >= of_known.max(OF_ALL * f64::from(sampled));
     let way = is_of_most.then_some(most.way)?;
-    let share = blocks / f64::from(holders.sampled.max(1));
+    let share = blocks / f64::from(sampled.max(1));
     let how = match &way.held {
         WayKind::Path(path) => {
             let mut path = path.clone();
-            if container(&path).is_some_and(|step| is_link(step, holders.site)) {
+            if container(&path).is_some_and(|step| is_link(step, site)) {
                 path.container = None;
             }
             let filled = container(&path);
@@ -95,8 +111,9 @@ pub(crate) fn keeper(holders: &Holders, stacks: &Stacks) -> Option<(Keeper, Opti
             let how = How::Path { path, share };
             return Some((Keeper::new(how, line), buffer));
         }
-        WayKind::Cycle(collector) => How::Cycle {
+        WayKind::Cycle(collector, path) => How::Cycle {
             collector: *collector,
+            path: path.clone(),
             share,
         },
         WayKind::Surplus(path) => How::Surplus {
@@ -127,8 +144,8 @@ fn is_lost(way: &Way) -> bool {
 }
 
 /// Whether a block is one of those that it seems to contain: they link one another.
-fn is_link(step: &Step, site: SiteKey) -> bool {
-    step.kind == StepKind::Block && step.buffer == Some(site)
+fn is_link(step: &Step, site: Option<SiteKey>) -> bool {
+    step.kind == StepKind::Block && site.is_some() && step.buffer == site
 }
 
 /// Whether two ways are the same for a site: blocks may hang in a container by several paths.
@@ -146,6 +163,7 @@ fn are_alike(a: &Way, b: &Way) -> bool {
         (WayKind::Surplus(a), WayKind::Surplus(b)) | (WayKind::Hidden(a), WayKind::Hidden(b)) => {
             first_type(a) == first_type(b)
         }
+        (WayKind::Cycle(a, _), WayKind::Cycle(b, _)) => a == b,
         (a, b) => a == b,
     }
 }

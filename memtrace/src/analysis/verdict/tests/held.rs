@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Collector, Holders, StepKind, Unknown, WayKind,
+    Collector, GrowingType, Holders, Objects, Path, StepKind, Unknown, Way, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -123,11 +123,12 @@ fn paths_through_one_container_count_together() {
 #[test]
 fn cycles_and_lost_blocks_are_named() {
     let share = 1.0;
-    let cycle = path(vec![(64, WayKind::Cycle(Collector::On))]);
+    let cycle = path(vec![(64, WayKind::Cycle(Collector::On, Path::of(vec![])))]);
     assert_eq!(
         cycle,
         Some(How::Cycle {
             collector: Collector::On,
+            path: Path::of(vec![]),
             share
         })
     );
@@ -312,4 +313,85 @@ fn a_recording_of_a_running_process_is_not_advised_to_attach() {
 
 fn absent(found: &Diagnosis) -> Option<Absent> {
     found.verdicts[1].absent.clone()
+}
+
+/// A type of which 1,000 objects a second came, of 512 bytes each; 64 of them were examined.
+fn growing_type(name: &str, held: WayKind) -> GrowingType {
+    let objects = |count| Objects {
+        time_ns: count * 1_000_000,
+        count,
+        bytes: 512 * count,
+    };
+    GrowingType {
+        name: name.into(),
+        first: objects(20_000),
+        last: objects(100_000),
+        examined: 64,
+        unreached: 0,
+        ways: vec![Way { blocks: 64, held }],
+    }
+}
+
+/// Of a process that grows by 0.5 MiB/s, or more and more slowly, in memory that Python had.
+fn with_objects(held: &WayKind, course: fn(f64) -> f64) -> Diagnosis {
+    of(&|t| Moment {
+        memory: resident(20.0 + course(t), 2.0, 0.0),
+        sites: vec![site(HEAP, "work", 5.0)],
+        types: vec![growing_type("dict", held.clone())],
+        ..Moment::default()
+    })
+}
+
+#[test]
+fn objects_that_a_growing_container_keeps_are_a_leak() {
+    let steady = |t| 0.5 * t;
+    let kept = WayKind::Path(history(None));
+    let found = with_objects(&kept, steady);
+    expect(&found, Class::Leak);
+    assert_eq!(found.verdicts[0].grade, Grade::C);
+    assert_eq!(found.verdicts[0].next, [Advice::LimitList]);
+    let types = found.types.values().next().unwrap();
+    let keeper = types.keeper(&found.stacks).unwrap();
+    assert!(matches!(keeper.how, How::Path { .. }));
+    let full = |list: &mut Path| list.steps[2].limit = Some(5000);
+    let still = |list: &mut Path| list.steps[2].growth_per_s = Some(0.0);
+    for change in [full, still] {
+        let mut list = history(None);
+        change(&mut list);
+        let found = with_objects(&WayKind::Path(list), steady);
+        expect(&found, Class::Undetermined);
+    }
+    expect(
+        &with_objects(&WayKind::Cycle(Collector::On, Path::of(vec![])), steady),
+        Class::Undetermined,
+    );
+    expect(
+        &with_objects(&kept, |t| 5.0 * t.sqrt()),
+        Class::Undetermined,
+    );
+}
+
+#[test]
+fn the_keeper_of_types_keeps_half_of_what_came() {
+    let types = |ways: &[WayKind]| {
+        let growing = ways.iter().map(|way| growing_type("T", way.clone()));
+        let types = Types {
+            growing: growing.collect(),
+            ..Types::default()
+        };
+        types.keeper(&Stacks::default()).is_some()
+    };
+    let list = WayKind::Path(history(None));
+    let cycle = WayKind::Cycle(Collector::On, Path::of(vec![]));
+    let nothing = WayKind::Nothing;
+    assert!(types(&[list.clone(), nothing.clone()]));
+    assert!(types(&[
+        list.clone(),
+        nothing.clone(),
+        list.clone(),
+        nothing.clone()
+    ]));
+    assert!(!types(&[list, cycle.clone(), nothing.clone()]));
+    assert!(types(&[cycle.clone(), cycle, nothing.clone()]));
+    assert!(!types(&[nothing]));
 }

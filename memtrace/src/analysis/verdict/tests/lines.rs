@@ -76,3 +76,31 @@ fn a_burst_of_other_work_does_not_hide_steady_growth() {
     });
     expect(&found, Class::Leak);
 }
+
+/// The caller of a leak of a block a second through `make`, called by `log` in `serve`, beside another stack that has as
+/// many blocks at even times as at odd ones, or not.
+fn caller(other: &'static str, even: u64, odd: u64) -> Option<String> {
+    let found = of(&|t| {
+        let blocks = if t % 2.0 == 0.0 { even } else { odd };
+        Moment {
+            memory: resident(5.0 + t, 2.0, 0.0),
+            sites: vec![
+                (HEAP, "make;log;serve;main", false, t * MIB, t as u64),
+                (HEAP, other, false, 1000.0, blocks),
+            ],
+            ..Moment::default()
+        }
+    });
+    expect(&found, Class::Leak);
+    let frame = found.verdicts[1].caller.as_ref()?;
+    frame.function.as_deref().map(str::to_owned)
+}
+
+#[test]
+fn the_caller_is_named_if_others_free_what_the_line_allocates() {
+    let named = |other| caller(other, 100, 1);
+    assert_eq!(named("make;parse;serve;main").as_deref(), Some("log"));
+    assert_eq!(named("make;log;retry;main").as_deref(), Some("serve"));
+    assert_eq!(named("other;log;serve;main"), None);
+    assert_eq!(caller("make;parse;serve;main", 1, 1), None, "idle");
+}
