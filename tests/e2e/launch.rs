@@ -277,7 +277,7 @@ fn begin_at(when: &str, command: &[&OsStr], is_watched: impl Fn(u32) -> bool) {
 fn a_recording_begins_at_the_call_of_a_function() {
     let program = targets::program("awaited.c");
     begin_at("awaited_step", &[program.as_os_str()], |memtrace| {
-        Loaded::by(memtrace).links() == 1
+        Loaded::by(memtrace).attached() == 1
     });
 }
 

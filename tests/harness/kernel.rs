@@ -9,6 +9,7 @@ use std::{
         fd::{FromRawFd, OwnedFd},
         unix::fs::FileExt,
     },
+    path::Path,
 };
 
 /// Whether tasks can be preempted in a program of a system call's tracepoint. The kernel then skips the program in every
@@ -35,6 +36,8 @@ fn version() -> (u32, u32) {
 pub struct Loaded {
     programs: BTreeSet<u32>,
     links: BTreeSet<u32>,
+    /// Perf events, which programs are attached to.
+    events: usize,
     uprobes: usize,
 }
 
@@ -55,7 +58,12 @@ impl Loaded {
         let mut loaded = Self::default();
         for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
             // A descriptor may be closed meanwhile.
-            let text = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let descriptor = Path::new("/proc").join(pid.to_string()).join("fd");
+            let target = fs::read_link(descriptor.join(path.file_name().unwrap()));
+            let is_event = target.is_ok_and(|target| target.ends_with("anon_inode:[perf_event]"));
+            loaded.events += usize::from(is_event);
             let value = |key: &str| {
                 let line = text.lines().find_map(|line| line.strip_prefix(key))?;
                 Some(line.trim_start_matches(':').trim())
@@ -74,9 +82,9 @@ impl Loaded {
         loaded
     }
 
-    /// Attached programs.
-    pub fn links(&self) -> usize {
-        self.links.len()
+    /// Attached programs: by a link each, or before Linux 5.15 by a perf event alone.
+    pub fn attached(&self) -> usize {
+        self.links.len().max(self.events)
     }
 
     /// Waits until the kernel has freed all of it (which happens late).

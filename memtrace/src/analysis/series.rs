@@ -45,8 +45,9 @@ use crate::{
 /// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
-/// If at most this share of the blocks that a site allocated is live, it frees them.
+/// If at most this share of the blocks that a site allocated is live, it frees them. So many such sites are kept.
 const MOST_LIVE: f64 = 0.1;
+const MAX_CHURNING: usize = 1000;
 
 /// Small sites of a process whose stacks are searched for Python frames.
 const PYTHON_LOOKS: u64 = 16;
@@ -93,7 +94,7 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
-    /// Sites whose blocks were nearly all freed, and how many blocks each allocated.
+    /// Sites whose blocks were nearly all freed, and how many blocks each allocated; those with most.
     pub(crate) churning: Vec<(SiteKey, u64)>,
     /// What most of its open descriptors were at the end, in words.
     pub(crate) descriptors: Option<String>,
@@ -478,6 +479,9 @@ impl<'a> Building<'a> {
     }
 
     fn choose_sites(&mut self) {
+        let churning = &mut self.series.churning;
+        churning.sort_unstable_by_key(|&(site, blocks)| (std::cmp::Reverse(blocks), site));
+        churning.truncate(MAX_CHURNING);
         let mut large = std::mem::take(&mut self.large);
         let size = |(number, site): &(i64, SiteFigures)| {
             let holes = self.holes.get(number).map_or(0, |held| held.bytes);

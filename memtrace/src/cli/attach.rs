@@ -55,8 +55,8 @@ pub(super) struct AttachArgs {
     /// case, the process is stopped for the whole search, for at most 8 seconds
     #[arg(long, overrides_with = "holders")]
     pub(super) no_holders: bool,
-    /// Memory that a search for holders may take, such as `200m`; one that needs more is left out. By default,
-    /// 80 % of what this machine and memtrace's own container have left
+    /// Memory that a search for holders may take, such as `200m`; one that is expected to need more is left out. By
+    /// default, 80 % of what this machine and memtrace's own container have left
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
     pub(super) search_memory: Option<u64>,
     /// Search for holders, which is the default

@@ -225,13 +225,18 @@ impl Path {
             None => 1..self.steps.len(),
         };
         places.into_iter().find_map(|place| {
-            let steps = self.steps.get(place..)?;
-            let first = steps.first()?;
+            let (first, others) = self.steps.get(place..)?.split_first()?;
             let is_alike = |of: &&Step| of.kind == first.kind && of.type_name == first.type_name;
-            let alike: Vec<&Step> = steps.iter().take_while(is_alike).collect();
-            let nodes = alike.iter().map(|of| of.repeated).sum();
-            (alike.len() > 1 && nodes >= LEAST_CHAIN && first.length.is_none())
-                .then_some((place, nodes))
+            // Blocks without a type may be anything, but the first two of a chain.
+            let most = match first.type_name {
+                Some(_) => others.len(),
+                None => 1,
+            };
+            let alike = others.iter().take(most).take_while(is_alike);
+            let of_others = alike.fold(0_u64, |sum, of| sum.saturating_add(of.repeated));
+            let nodes = first.repeated.saturating_add(of_others);
+            let is_chain = of_others > 0 && nodes >= LEAST_CHAIN && first.length.is_none();
+            is_chain.then_some((place, nodes))
         })
     }
 }

@@ -166,6 +166,7 @@ fn growing(connection: &Connection, process: ProcessId) -> rusqlite::Result<Vec<
     )?;
     let types = types.query_map([process.0], |row| {
         let number: Option<i64> = row.get(9)?;
+        let number = number.filter(|number| *number > 0);
         let ways = number.map(|number| ways(connection, -number)).transpose()?;
         Ok(GrowingType {
             name: row.get(0)?,

@@ -181,7 +181,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(also(line));
             let types = types_of(finding, found).filter(|_| line.are_arenas);
             items.extend(types.map(objects));
-            let of_objects = finding.keeps_objects.as_ref();
+            let of_objects = finding.keeps_objects;
             let keeper = line.keeper.or(of_objects.filter(|_| line.are_arenas));
             items.extend(keeper.into_iter().flat_map(kept));
             items.extend(unknown(verdict.class, line).filter(|_| keeper.is_none()));
@@ -209,7 +209,7 @@ fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         rate.is_some_and(|rate| types.rate() >= REPORTED * rate)
     };
     let types = types_of(finding, found).filter(are_much);
-    let of_objects = finding.keeps_objects.as_ref().filter(|_| types.is_some());
+    let of_objects = finding.keeps_objects.filter(|_| types.is_some());
     let meaning = match of_objects.and_then(name_of) {
         Some(name) if verdict.class.is_leak() => {
             format!("{name} keeps more and more objects")

@@ -58,7 +58,7 @@ pub(super) fn json(found: &Diagnosis, filter: &Filter) -> Value {
                 "too_large": types.census.too_large,
                 "unreadable": types.census.unreadable,
                 "growing": growing,
-                "kept_by": types.keeper(&found.stacks).map(|of| kept_by_json(&of, None, &found.stacks)),
+                "kept_by": types.keeper.as_ref().map(|of| kept_by_json(of, None, &found.stacks)),
             })
         })
     });

@@ -32,7 +32,7 @@ pub(crate) struct Finding<'a> {
     /// The fastest growing first; empty if no site is behind it.
     pub(crate) lines: Vec<Line<'a>>,
     /// What certainly keeps most of Python's objects that become more.
-    pub(crate) keeps_objects: Option<Keeper>,
+    pub(crate) keeps_objects: Option<&'a Keeper>,
     /// Where to look if no line is behind it.
     pub(crate) named: Option<Named<'a>>,
     /// A suppression hides all sites behind it.
@@ -188,7 +188,7 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                     keeps_objects: found
                         .types
                         .get(&verdict.process)
-                        .and_then(|types| types.keeper(&found.stacks)),
+                        .and_then(|types| types.keeper.as_ref()),
                     named: named(found, verdict).filter(|_| !is_suppressed),
                     is_suppressed,
                 };
@@ -404,14 +404,14 @@ fn alike(a: f64, b: f64) -> bool {
 /// Adds the sites of a line; `blocks` combines their rates of blocks.
 fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f64) {
     let mut known = lines.iter_mut();
-    // No caller is known if nothing else was allocated in the same way.
+    // Which caller leaks does not matter where the line that keeps the blocks is known.
+    let is_filled = |of: &Line<'a>| of.keeper.is_some_and(|keeper| keeper.line.is_some());
     let is_same = |known: &&mut Line<'a>| {
-        let callers = [known.called_by, line.called_by];
-        known.allocates == line.allocates && (callers.contains(&None) || callers[0] == callers[1])
+        let has_caller = known.called_by == line.called_by || is_filled(known) || is_filled(&line);
+        known.allocates == line.allocates && has_caller
     };
     match known.find(is_same) {
         Some(known) => {
-            known.called_by = known.called_by.or(line.called_by);
             known.sum(&line, blocks);
             for part in line.others {
                 let mut others = known.others.iter_mut();

@@ -7,49 +7,62 @@ use super::{
 };
 use crate::{
     analysis::series::SiteSeries,
+    event::Layer,
     frames::{Frame, is_of_language, own_line},
     ledger::SiteKey,
 };
 
-/// Another stack counts if it allocated at least this many blocks for each one of the leaking stack.
+/// Others share a line if they allocated at least this many blocks there for each one of the leaking stack.
 const LEAST_BLOCKS: f64 = 0.1;
 
 /// Frames between the function and its caller: further out, callers say little about it.
 const FAR: usize = 3;
 
+/// Another stack that frees its blocks: its layer, how many blocks it allocated, and its frames.
+struct Other<'a> {
+    layer: Layer,
+    blocks: f64,
+    path: Vec<&'a Frame>,
+}
+
 /// Adds its caller to each leaking site whose line allocates for others, too.
 pub(super) fn assign(context: &Context, sites: &mut [Verdict]) {
-    let leaks: Vec<SiteKey> = sites
-        .iter()
-        .filter(|of| of.class.is_leak())
-        .filter_map(|of| match of.scope {
-            Scope::Site(key) => Some(key),
-            Scope::Process => None,
+    let is_leak = |of: &Verdict, key| of.class.is_leak() && of.scope == Scope::Site(key);
+    let churning = context.series.churning.iter();
+    let others = churning.filter(|(key, _)| !sites.iter().any(|of| is_leak(of, *key)));
+    let others = others.filter_map(|&(key, blocks)| {
+        Some(Other {
+            layer: key.layer,
+            blocks: blocks as f64,
+            path: from_own_line(context, key)?,
         })
-        .collect();
-    for verdict in sites.iter_mut().filter(|of| of.class.is_leak()) {
-        let mut series = context.series.sites.iter();
-        let site = series.find(|site| verdict.scope == Scope::Site(site.key));
-        verdict.caller = site.and_then(|site| of(context, site, &leaks)).cloned();
+    });
+    let others: Vec<Other<'_>> = others.collect();
+    for site in &context.series.sites {
+        if let Some(verdict) = sites.iter_mut().find(|of| is_leak(of, site.key)) {
+            verdict.caller = of(context, site, &others).cloned();
+        }
     }
 }
 
-fn of<'a>(context: &Context<'a>, site: &SiteSeries, leaks: &[SiteKey]) -> Option<&'a Frame> {
+fn of<'a>(context: &Context<'a>, site: &SiteSeries, others: &[Other<'_>]) -> Option<&'a Frame> {
     let path = from_own_line(context, site.key)?;
     let allocated = site.alloc_count.last().copied().unwrap_or(0.0);
-    let is_other = |(key, blocks): &&(SiteKey, u64)| {
-        key.layer == site.key.layer
-            && !leaks.contains(key)
-            && *blocks as f64 >= LEAST_BLOCKS * allocated
-    };
-    let others = context.series.churning.iter().filter(is_other);
-    let common = others.filter_map(|(other, _)| {
-        let other = from_own_line(context, *other)?;
-        let is_same = |(one, other): &(&&Frame, &&Frame)| one == other;
-        Some(path.iter().zip(&other).take_while(is_same).count())
-    });
-    let common = common.max().filter(|common| (1..=FAR).contains(common))?;
-    path.get(common).copied()
+    // What the line allocates besides, in the same calls, says nothing about these.
+    let others = others
+        .iter()
+        .filter(|other| other.layer == site.key.layer && other.path != path);
+    let mut freed = [0.0; FAR + 1];
+    for other in others {
+        let pairs = path.iter().zip(&other.path);
+        let common = pairs.take_while(|(one, other)| one == other).count();
+        let sums = freed.iter_mut().take(common);
+        sums.for_each(|sum| *sum += other.blocks);
+    }
+    let is_shared = |blocks: &&f64| **blocks > 0.0 && **blocks >= LEAST_BLOCKS * allocated;
+    let shared = freed.iter().take_while(is_shared).count();
+    let shared = Some(shared).filter(|shared| (1..=FAR).contains(shared))?;
+    path.get(shared).copied()
 }
 
 /// The frames of a stack from the program's own line outwards, in its language.
@@ -62,5 +75,8 @@ fn from_own_line<'a>(context: &Context<'a>, site: SiteKey) -> Option<Vec<&'a Fra
     let is_callers =
         |frame: &&Frame| frame.is_python() == own.is_python() && !is_of_language(frame);
     let path = path.filter(|frame| std::ptr::eq(*frame, own) || is_callers(frame));
-    Some(path.collect())
+    let mut path: Vec<&Frame> = path.collect();
+    // Recursion.
+    path.dedup();
+    Some(path)
 }

@@ -1,7 +1,7 @@
 //! The data that a process's sites and devices are judged by.
 
 use super::{
-    keepers::{How, Keeper},
+    keepers::How,
     quality::Quality,
     shape::{Judged, Shape},
     thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
@@ -26,8 +26,8 @@ pub(super) struct Context<'a> {
     pub(super) quality: &'a Quality,
     /// Holders seen in memory.
     pub(super) holders: &'a FastMap<SiteKey, Holders>,
-    /// The types of Python's objects that became more, and what keeps them if that is certain.
-    pub(super) types: Option<(&'a Types, Option<Keeper>)>,
+    /// The types of Python's objects that became more.
+    pub(super) types: Option<&'a Types>,
     /// The share of the mapped memory that became resident, for the program's mappings, for stacks and for the heap of
     /// a runtime.
     pub(super) touched: [(Use, Option<f64>); 3],
@@ -41,15 +41,15 @@ impl Context<'_> {
         running < OF_RESIDUAL * self.window.change(&stacks.live_count)
     }
 
-    /// Growth of Python's objects in the window, bytes, if memory was seen to keep most of what came: a container that got
-    /// more, or references that were leaked. A container with a limit fills up.
+    /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that
+    /// were certainly leaked. A container with a limit fills up.
     pub(super) fn kept_objects(&self) -> Option<f64> {
-        let (types, keeper) = self.types.as_ref()?;
-        let keeper = keeper.as_ref()?;
+        let types = self.types?;
+        let keeper = types.keeper.as_ref()?;
         let is_growing = keeper.has_growing() && !keeper.has_limit();
-        let is_kept = is_growing || matches!(keeper.how, How::Surplus { .. } | How::Hidden { .. });
+        let is_kept = is_growing || matches!(keeper.how, How::Surplus { .. });
         let seconds = self.window.change(&self.series.times);
-        is_kept.then(|| types.rate() * seconds)
+        is_kept.then(|| types.kept * seconds)
     }
 
     /// Whether the memory of the process rises steadily.

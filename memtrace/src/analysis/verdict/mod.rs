@@ -82,7 +82,9 @@ pub(crate) fn diagnose(
         types: recording
             .types()?
             .into_iter()
-            .map(|(process, census, growing)| (process, Types { census, growing }))
+            .map(|(process, census, growing)| {
+                (process, Types::new(census, growing, &overview.stacks))
+            })
             .collect(),
         ..Diagnosis::default()
     };
@@ -144,7 +146,7 @@ fn judge(
     keepers.assign(&mut sites);
     if let Some(types) = diagnosis.types.get(&series.row.id) {
         objects::assign(&mut sites, types);
-        keepers::advise(&mut verdicts, &mut sites, types, stacks);
+        keepers::advise(&mut verdicts, &mut sites, types);
     }
     let leaks = |key| {
         let leak = sites.iter().find(|site| site.scope == Scope::Site(key));

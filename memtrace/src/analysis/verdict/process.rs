@@ -69,7 +69,7 @@ pub(super) fn judge(
         window,
         quality,
         holders,
-        types: types.map(|of| (of, of.keeper(stacks))),
+        types,
         touched: [Use::Program, Use::Stack, Use::Runtime]
             .map(|what| (what, touched(series, window, what))),
     };

@@ -12,19 +12,21 @@ pub(crate) struct Types {
     pub(crate) census: Census,
     /// The one that took the most memory first.
     pub(crate) growing: Vec<GrowingType>,
+    /// What certainly keeps at least half of what they grew by: one container, or alike references that were leaked.
+    pub(crate) keeper: Option<Keeper>,
+    /// Bytes per second of the types of which it keeps most objects.
+    pub(crate) kept: f64,
 }
 
 impl Types {
-    /// Bytes per second by which their objects grew.
-    pub(crate) fn rate(&self) -> f64 {
-        let types = self.growing.iter();
-        types.map(GrowingType::bytes_per_s).sum()
-    }
-
-    /// What certainly keeps at least half of what they grew by: one container, or alike references that were leaked.
-    pub(crate) fn keeper(&self, stacks: &Stacks) -> Option<Keeper> {
+    pub(crate) fn new(census: Census, growing: Vec<GrowingType>, stacks: &Stacks) -> Self {
+        let mut types = Self {
+            census,
+            growing,
+            ..Self::default()
+        };
         let mut keepers: Vec<(Keeper, f64)> = Vec::new();
-        for of in &self.growing {
+        for of in &types.growing {
             let Some(keeper) = keeper_of_type(of, stacks).filter(Keeper::is_certain) else {
                 continue;
             };
@@ -35,7 +37,15 @@ impl Types {
             }
         }
         let most = keepers.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        let (keeper, bytes) = most?;
-        (bytes >= OF_RESIDUAL * self.rate()).then_some(keeper)
+        if let Some((keeper, kept)) = most.filter(|(_, of)| *of >= OF_RESIDUAL * types.rate()) {
+            (types.keeper, types.kept) = (Some(keeper), kept);
+        }
+        types
+    }
+
+    /// Bytes per second by which their objects grew.
+    pub(crate) fn rate(&self) -> f64 {
+        let types = self.growing.iter();
+        types.map(GrowingType::bytes_per_s).sum()
     }
 }

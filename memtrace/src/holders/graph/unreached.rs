@@ -26,7 +26,7 @@ const MOST_WORDS: usize = 1 << 20;
 const ROUNDS: usize = 3;
 
 /// PyTorch's classes of C++ that have a Python object: `c10::TensorImpl`, and `torch::autograd::PyNode` of an
-/// `autograd.Function`.
+/// `autograd.Function`. Versions in which a node has no count of its own own that object.
 const WITH_PYTHON: [&str; 2] = ["N3c1010TensorImplE", "N5torch8autograd6PyNodeE"];
 
 /// Why CPython's collector does not free an object that no root reaches.
@@ -545,15 +545,20 @@ fn of_python(at: u64, block: u64, is_held: bool, memory: &Live) -> Place {
     const REFERENCES: u64 = 8;
     /// Set in the count by versions in which all references but the Python object's own count as one to that object.
     const COUNTS_FOR_PYTHON: u64 = 1 << 63;
+    /// Most weak references, in the other 32 bits. A pointer has more there.
+    const MOST_WEAK: u64 = 0x1000;
     let count = memory.word(block + REFERENCES).unwrap_or(0);
     // Versions before mark a word that owns its object.
     let is_marked = memory.word(at).is_none_or(|word| word & 1 != 0);
+    let has_count = (count & !COUNTS_FOR_PYTHON) >> 32 <= MOST_WEAK;
     let has_others = count as u32 > 1;
     match () {
-        () if is_marked || has_others && count & COUNTS_FOR_PYTHON != 0 => match is_held {
-            true => Place::Elsewhere,
-            false => Place::Hidden(block),
-        },
+        () if is_marked || !has_count || has_others && count & COUNTS_FOR_PYTHON != 0 => {
+            match is_held {
+                true => Place::Elsewhere,
+                false => Place::Hidden(block),
+            }
+        }
         () if has_others => Place::Elsewhere,
         () => Place::Free,
     }

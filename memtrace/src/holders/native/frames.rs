@@ -75,11 +75,11 @@ impl Functions {
         let pc = frames.next()?;
         let name = self.name(modules, pc)?;
         let is_of_libc = |pc: &u64| modules.containing(*pc).is_some_and(Module::is_libc);
-        let caller = frames
-            .find(|pc| !is_of_libc(pc))
-            .filter(|_| is_of_libc(&pc));
-        let caller = caller.and_then(|pc| self.name(modules, pc));
-        Some(match caller {
+        let caller = match is_of_libc(&pc) {
+            true => frames.find(|pc| !is_of_libc(pc)),
+            false => None,
+        };
+        Some(match caller.and_then(|pc| self.name(modules, pc)) {
             Some(caller) => format!("{}, called by {}", called(&name), called(&caller)),
             None => called(&name),
         })

@@ -41,8 +41,8 @@ pub(super) fn chain(path: &[Named], common: usize) -> Option<RangeInclusive<usiz
         let mut first = start - usize::from(is_after_node(start));
         let nodes: u64 = path[first..=end].iter().map(|it| it.step.repeated).sum();
         if nodes >= LEAST_CHAIN {
-            // A ring begins with a node of its own, and is entered on both sides.
-            while is_after_node(first) {
+            // A ring begins with a node of its own, and is entered on both sides. Blocks without a type may be anything.
+            while is_after_node(first) && path[first].step.type_name.is_some() {
                 first -= 1;
             }
             let has_parting = common == last || (first..=end).contains(&common);
@@ -104,6 +104,10 @@ mod tests {
         let mut ring = list(10);
         ring.insert(2, named(StepKind::Object, ".root", "Node"));
         assert_eq!(chain(&ring, 5), Some(2..=12));
+        let mut queue = vec![named(StepKind::Global, "app: server", "")];
+        queue.extend(["", "+0x28", "+0x8"].map(|name| named(StepKind::Block, name, "")));
+        queue.extend(vec![named(StepKind::Block, "+0x10", ""); 10]);
+        assert_eq!(chain(&queue, 8), Some(3..=13));
         // Too few, and paths that diverge before or after.
         assert_eq!(chain(&list(7), 4), None);
         assert_eq!(chain(&path, 1), None);

@@ -157,16 +157,9 @@ fn leaks(class: Class) -> bool {
 }
 
 /// Advises what to do about the keeper of Python's objects: for arenas, and for a leak that no site is behind.
-pub(super) fn advise(
-    processes: &mut [Verdict],
-    sites: &mut [Verdict],
-    types: &Types,
-    stacks: &Stacks,
-) {
-    let remedy = types
-        .keeper(stacks)
-        .and_then(|of| remedy(&of, Some(Language::Python)));
-    let Some(remedy) = remedy else {
+pub(super) fn advise(processes: &mut [Verdict], sites: &mut [Verdict], types: &Types) {
+    let keeper = types.keeper.as_ref();
+    let Some(remedy) = keeper.and_then(|of| remedy(of, Some(Language::Python))) else {
         return;
     };
     let is_arena =

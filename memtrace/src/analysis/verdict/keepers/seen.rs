@@ -31,7 +31,7 @@ pub(crate) fn alike(ways: &[Way]) -> Vec<Alike<'_>> {
     for way in ways {
         match all.iter_mut().find(|known| are_alike(known.way, way)) {
             Some(known) => {
-                known.blocks += way.blocks;
+                known.blocks = known.blocks.saturating_add(way.blocks);
                 known.ways += 1;
             }
             None => all.push(Alike {
@@ -71,7 +71,7 @@ fn of_most(
     site: Option<SiteKey>,
     stacks: &Stacks,
 ) -> Option<(Keeper, Option<SiteKey>)> {
-    let known: u32 = ways.iter().map(|way| way.blocks).sum();
+    let known: f64 = ways.iter().map(|way| f64::from(way.blocks)).sum();
     let all = alike(ways);
     let most = all.first()?;
     let grows = match &most.way.held {
@@ -80,7 +80,7 @@ fn of_most(
     };
     let of_known = match grows {
         true => 0.0,
-        false => OF_KNOWN * f64::from(known),
+        false => OF_KNOWN * known,
     };
     let held: u32 = match is_lost(most.way) {
         true => all

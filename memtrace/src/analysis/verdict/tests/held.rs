@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::recording::{
-    Collector, GrowingType, Holders, Objects, Path, StepKind, Unknown, Way, WayKind,
+    Census, Collector, GrowingType, Holders, Objects, Path, StepKind, Unknown, Way, WayKind,
     fixture::{heap_site, history, holders, step, tree},
 };
 
@@ -351,7 +351,7 @@ fn objects_that_a_growing_container_keeps_are_a_leak() {
     assert_eq!(found.verdicts[0].grade, Grade::C);
     assert_eq!(found.verdicts[0].next, [Advice::LimitList]);
     let types = found.types.values().next().unwrap();
-    let keeper = types.keeper(&found.stacks).unwrap();
+    let keeper = types.keeper.as_ref().unwrap();
     assert!(matches!(keeper.how, How::Path { .. }));
     let full = |list: &mut Path| list.steps[2].limit = Some(5000);
     let still = |list: &mut Path| list.steps[2].growth_per_s = Some(0.0);
@@ -375,11 +375,8 @@ fn objects_that_a_growing_container_keeps_are_a_leak() {
 fn the_keeper_of_types_keeps_half_of_what_came() {
     let types = |ways: &[WayKind]| {
         let growing = ways.iter().map(|way| growing_type("T", way.clone()));
-        let types = Types {
-            growing: growing.collect(),
-            ..Types::default()
-        };
-        types.keeper(&Stacks::default()).is_some()
+        let types = Types::new(Census::default(), growing.collect(), &Stacks::default());
+        types.keeper.is_some()
     };
     let list = WayKind::Path(history(None));
     let cycle = WayKind::Cycle(Collector::On, Path::of(vec![]));
