@@ -175,6 +175,9 @@ pub(crate) const STRUCTURE: &str = "structure in C";
 /// The name of a step that is a value of a running frame, or what is left over of one.
 pub(crate) const PERHAPS_IN_USE: &str = ": value perhaps in use";
 
+/// More blocks of a site are never searched for.
+const MOST_SAMPLED: u32 = 4096;
+
 /// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
@@ -511,10 +514,11 @@ pub(super) fn ways(connection: &Connection, site: i64) -> rusqlite::Result<Vec<W
             "lost-cycle" => WayKind::LostCycle(path()?),
             _ => return Err(unexpected(2, "held")),
         };
-        Ok(Way {
-            blocks: row.get(1)?,
-            held,
-        })
+        let blocks = row.get(1)?;
+        if blocks > MOST_SAMPLED {
+            return Err(unexpected(1, "blocks"));
+        }
+        Ok(Way { blocks, held })
     })?;
     ways.collect()
 }

@@ -268,7 +268,7 @@ fn look_at(at: &Named) -> Vec<Item> {
         Named::Largest { line, rate, keeper } => {
             let before = format!("{} by ", per_second(*rate));
             let line = named("grows most", &before, line);
-            let kept = keeper.iter().flat_map(kept);
+            let kept = keeper.iter().flat_map(|of| kept(of));
             std::iter::once(line).chain(kept).collect()
         }
         Named::CreatesThreads(frame) => vec![named("created by", "", frame)],

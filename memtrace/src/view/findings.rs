@@ -48,7 +48,7 @@ pub(crate) enum Named<'a> {
         /// Bytes per second.
         rate: f64,
         /// If it is certain.
-        keeper: Option<Keeper>,
+        keeper: Option<Box<Keeper>>,
     },
     /// It creates the threads.
     CreatesThreads(&'a Frame),
@@ -91,7 +91,7 @@ pub(crate) struct Part<'a> {
 impl Named<'_> {
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
         match self {
-            Named::Largest { keeper, .. } => keeper.as_ref(),
+            Named::Largest { keeper, .. } => keeper.as_deref(),
             Named::CreatesThreads(_) => None,
         }
     }
@@ -299,7 +299,8 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
                 rate,
                 keeper: keeper
                     .map(|(of, _)| of)
-                    .filter(|of| of.is_certain() && process.class != Class::None),
+                    .filter(|of| of.is_certain() && process.class != Class::None)
+                    .map(Box::new),
             })
         }
     }

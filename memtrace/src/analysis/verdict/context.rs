@@ -49,7 +49,7 @@ impl Context<'_> {
         let is_growing = keeper.has_growing() && !keeper.has_limit();
         let is_kept = is_growing || matches!(keeper.how, How::Surplus { .. });
         let seconds = self.window.change(&self.series.times);
-        is_kept.then(|| types.kept * seconds)
+        is_kept.then_some(types.kept * seconds)
     }
 
     /// Whether the memory of the process rises steadily.
