@@ -5,6 +5,7 @@ use std::{io, mem, ptr};
 
 use libc::{c_int, c_long, pid_t};
 
+use super::tasks;
 use crate::arch;
 
 /// The wait status of a traced thread.
@@ -49,6 +50,27 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
     let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
     let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
     Some((tid, Status::of(status)))
+}
+
+/// As [`wait`], but the end of a process that this one has launched is left to whoever waits for its status: it is returned
+/// each time.
+pub(crate) fn wait_sparing_children() -> Option<(u32, Status)> {
+    let which = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG;
+    // SAFETY: all-zero bytes are a valid siginfo_t, and waitid writes one to a place that lives.
+    let (tid, has_ended) = unsafe {
+        let mut info: libc::siginfo_t = mem::zeroed();
+        let options = which | libc::__WALL | libc::__WNOTHREAD;
+        if libc::waitid(libc::P_ALL, 0, &raw mut info, options) != 0 {
+            return None;
+        }
+        let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+        (info.si_pid(), ends.contains(&info.si_code))
+    };
+    let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
+    match has_ended && tasks::is_child(tid) {
+        true => Some((tid, Status::Ended)),
+        false => wait(),
+    }
 }
 
 /// Whether this process traces a thread or is its parent: much faster than the thread's status in /proc.
@@ -178,6 +200,7 @@ fn request(request: Request, tid: u32, addr: usize, data: usize) -> io::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{os::unix::process::ExitStatusExt, process::Command, thread};
 
     #[test]
     fn stops_are_distinguished() {
@@ -198,5 +221,22 @@ mod tests {
         ] {
             assert_eq!(status, expected);
         }
+    }
+
+    #[test]
+    fn the_status_of_a_launched_process_is_left_to_its_parent() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let tid = child.id();
+        seize_alone(tid).unwrap();
+        child.kill().unwrap();
+        let end = loop {
+            match wait_sparing_children() {
+                Some(end) => break end,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!(end, (tid, Status::Ended));
+        assert_eq!(wait_sparing_children(), Some(end));
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
     }
 }

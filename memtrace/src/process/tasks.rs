@@ -15,6 +15,13 @@ pub(crate) fn tgid_of(tid: u32) -> Option<u32> {
     field(&status(tid)?, "Tgid")
 }
 
+/// Whether this is the first thread of a process that memtrace has launched.
+pub(crate) fn is_child(tid: u32) -> bool {
+    let status = status(tid);
+    let number = |name| status.as_deref().and_then(|status| field(status, name));
+    number("Tgid") == Some(tid) && number("PPid") == Some(std::process::id())
+}
+
 /// The process that traces a thread; 0: none.
 pub(crate) fn tracer_of(tid: u32) -> Option<u32> {
     field(&status(tid)?, "TracerPid")

@@ -477,10 +477,13 @@ impl Tracees {
     }
 
     fn see_stops(&mut self) {
-        while let Some((tid, status)) = ptrace::wait() {
+        while let Some((tid, status)) = ptrace::wait_sparing_children() {
+            let before = self.running.len();
             self.running.retain(|&running| running != tid);
             if status != Status::Ended {
                 self.stopped.insert(tid, StoppedThread::new(tid, status));
+            } else if self.running.len() == before {
+                break;
             }
         }
     }
