@@ -43,11 +43,16 @@ impl Status {
 
 /// The next thread that has stopped or ended, if there is one.
 pub(crate) fn wait() -> Option<(u32, Status)> {
+    wait_for(-1)
+}
+
+/// The same of one thread; -1: of any.
+fn wait_for(tid: pid_t) -> Option<(u32, Status)> {
     let mut status = 0;
     // Only for this thread: others may have children of their own.
     let options = libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG;
     // SAFETY: waitpid writes one integer to a place that lives.
-    let tid = unsafe { libc::waitpid(-1, &raw mut status, options) };
+    let tid = unsafe { libc::waitpid(tid, &raw mut status, options) };
     let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
     Some((tid, Status::of(status)))
 }
@@ -55,21 +60,21 @@ pub(crate) fn wait() -> Option<(u32, Status)> {
 /// As [`wait`], but the end of a process that this one has launched is left to whoever waits for its status: it is returned
 /// each time.
 pub(crate) fn wait_sparing_children() -> Option<(u32, Status)> {
-    let which = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG;
+    let events = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG;
     // SAFETY: all-zero bytes are a valid siginfo_t, and waitid writes one to a place that lives.
     let (tid, has_ended) = unsafe {
         let mut info: libc::siginfo_t = mem::zeroed();
-        let options = which | libc::__WALL | libc::__WNOTHREAD;
+        let options = events | libc::__WALL | libc::__WNOTHREAD;
         if libc::waitid(libc::P_ALL, 0, &raw mut info, options) != 0 {
             return None;
         }
         let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
         (info.si_pid(), ends.contains(&info.si_code))
     };
-    let tid = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
-    match has_ended && tasks::is_child(tid) {
-        true => Some((tid, Status::Ended)),
-        false => wait(),
+    let which = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
+    match has_ended && tasks::is_child(which) {
+        true => Some((which, Status::Ended)),
+        false => wait_for(tid),
     }
 }
 
