@@ -1,7 +1,7 @@
 //! The data that a process's sites and devices are judged by.
 
 use super::{
-    keepers::How,
+    keepers::{How, keeper_of},
     quality::Quality,
     shape::{Judged, Shape},
     thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
@@ -39,6 +39,13 @@ impl Context<'_> {
         let threads = self.series.figure(Figure::Threads);
         let running = threads.map_or(0.0, |threads| self.window.change(threads));
         running < OF_RESIDUAL * self.window.change(&stacks.live_count)
+    }
+
+    /// Items of the container that certainly keeps the blocks of a site, and its limit, if it drops what is beyond.
+    pub(super) fn limited(&self, site: &SiteKey) -> Option<(u64, u64)> {
+        let (keeper, _) = keeper_of(self.holders.get(site)?, self.stacks)?;
+        let container = keeper.container().filter(|_| keeper.is_certain())?;
+        Some((container.length?, container.limit?))
     }
 
     /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that

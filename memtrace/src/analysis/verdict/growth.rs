@@ -70,8 +70,8 @@ pub(super) fn largest(judging: &Judging) -> Option<Finding> {
         evidence.push(undetermined::no_part(&growing));
         return Some(undetermined::growing(evidence, trend));
     };
-    // Parts that end while others begin; a library's cache has its limit, however steadily it fills.
-    let goes_on = judging.judged.shape() == Shape::Steady && !growing.fills_known_caches();
+    // Parts that end while others begin; one with a limit has it, however steadily it fills.
+    let goes_on = judging.judged.shape() == Shape::Steady && !growing.fills_limited_caches();
     if first.class == Class::Cache && goes_on {
         let part = ("part", growing.amount(first.share * growing.growth));
         first = Part {
@@ -150,8 +150,8 @@ impl Growing<'_> {
         })
     }
 
-    /// Whether most of what is classified as caches is in those of libraries, which have a limit.
-    fn fills_known_caches(&self) -> bool {
+    /// Whether most of what is classified as caches is in those that have a limit.
+    fn fills_limited_caches(&self) -> bool {
         let sites = self.sites.iter().filter(|site| site.is_of_host());
         let caches = sites.filter(|site| site.verdict.class == Class::Cache);
         let (mut all, mut known) = (0.0, 0.0);
@@ -159,7 +159,10 @@ impl Growing<'_> {
             all += site.resident;
             let mut series = self.context.series.sites.iter();
             let of = series.find(|of| site.verdict.scope == Scope::Site(of.key));
-            let has_limit = of.is_some_and(|of| of.code.cache.is_some_and(|it| it.limit.is_some()));
+            let has_limit = of.is_some_and(|of| {
+                let is_known = of.code.cache.is_some_and(|it| it.limit.is_some());
+                is_known || self.context.limited(&of.key).is_some()
+            });
             known += if has_limit { site.resident } else { 0.0 };
         }
         known > MAJORITY * all

@@ -4,6 +4,7 @@
 use super::{
     class::{Class, Grade},
     context::Context,
+    detectors::cache,
     evidence::{Amount, Statement, grown},
     shape::{Judged, Shape},
     subjects::SiteFinding,
@@ -105,7 +106,9 @@ impl All {
         }
         let runtime = site.code.runtime.filter(|_| site.key.layer == Layer::Vm);
         let share = growth / self.growth.max(growth);
+        let limited = cache::limited(context, &site.key);
         let (class, runner_up) = match self.course.shape() {
+            _ if limited.is_some() => (Class::Cache, Class::Leak),
             Shape::Steady if runtime.is_some_and(|of| of.is_lazy) => {
                 (Class::Undetermined, Class::Leak)
             }
@@ -118,7 +121,7 @@ impl All {
             _ => (Class::Undetermined, Class::Leak),
         };
         let of_site = ("growth", Amount::Change(growth));
-        let evidence = match runtime {
+        let mut evidence = match runtime {
             None => vec![
                 ARENAS_OF_SITE.with([of_site]),
                 ARENAS.with(grown(trend)),
@@ -129,6 +132,7 @@ impl All {
                 CHUNKS.with(grown(trend)),
             ],
         };
+        evidence.extend(limited);
         let found = SiteFinding {
             grade: match class {
                 Class::Undetermined => Grade::D,

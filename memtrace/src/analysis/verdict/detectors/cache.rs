@@ -5,7 +5,8 @@ use crate::analysis::{
     verdict::{
         advice::Advice,
         class::{Class, Grade},
-        evidence::{Amount, Statement},
+        context::Context,
+        evidence::{Amount, Evidence, Statement},
         finding::Finding,
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::Shape,
@@ -14,6 +15,7 @@ use crate::analysis::{
     },
     window::{EDGE, Window},
 };
+use crate::ledger::SiteKey;
 
 pub(super) const CLASS: Description = Description {
     name: "cache",
@@ -122,6 +124,31 @@ pub(super) const KNOWN: Rule<OfSite> = Rule {
         Some(SiteFinding {
             grade: Grade::C,
             ..found
+        })
+    }),
+};
+
+static WITH_LIMIT: Statement = Statement {
+    name: "container_with_limit",
+    sentence: "the container that keeps the blocks has {items} items, and a limit of {limit}",
+};
+
+/// That a container with a limit certainly keeps the blocks of a site.
+pub(in super::super) fn limited(context: &Context, site: &SiteKey) -> Option<Evidence> {
+    let (items, limit) = context.limited(site)?;
+    let [items, limit] = [items, limit].map(|count| Amount::Count(count as f64));
+    Some(WITH_LIMIT.with([("items", items), ("limit", limit)]))
+}
+
+pub(super) const LIMITED: Rule<OfSite> = Rule {
+    class: Class::Cache,
+    evidence: "a container that drops what is beyond its limit certainly keeps the blocks",
+    find: OfSite::Growing(|grown| {
+        let evidence = limited(grown.context, &grown.site.key)?;
+        Some(SiteFinding {
+            grade: Grade::C,
+            evidence: vec![evidence],
+            ..SiteFinding::of(grown.judged)
         })
     }),
 };

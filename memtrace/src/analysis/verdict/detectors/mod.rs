@@ -2,7 +2,7 @@
 //! here with its thresholds, its evidence, its advice and its lines in
 //! `docs/reference/verdict-rules.md`.
 
-mod cache;
+pub(super) mod cache;
 mod copy_on_write;
 mod fd_leak;
 mod gpu_cache;
@@ -188,6 +188,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
             undetermined::RUNTIME,
             cache::SLOWS,
             cache::KNOWN,
+            cache::LIMITED,
             undetermined::FILLS,
             pinned::SITE,
             gpu_leak::SITE,

@@ -392,3 +392,14 @@ fn the_keeper_of_types_keeps_half_of_what_came() {
     assert!(types(&[cycle.clone(), cycle, nothing.clone()]));
     assert!(!types(&[nothing]));
 }
+
+#[test]
+fn what_a_container_with_a_limit_keeps_is_a_cache() {
+    let with_limit = |limit| {
+        let mut list = history(None);
+        list.steps[2].limit = limit;
+        kept(vec![(64, WayKind::Path(list))])
+    };
+    expect(&with_limit(None), Class::Leak);
+    expect(&with_limit(Some(5000)), Class::Cache);
+}
