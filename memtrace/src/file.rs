@@ -18,7 +18,7 @@ pub(crate) const BUDGET: u64 = 256 << 20;
 
 /// Most that is read of one file, bytes. The largest tables of the largest programs (symbols, call frame
 /// information) take tens of MiB; a sparse file may claim any size.
-const MOST_READ: u64 = BUDGET / 4 * 3;
+pub(crate) const MOST_READ: u64 = BUDGET / 4 * 3;
 
 /// Read of every file, whatever is read of others, bytes: most need no more.
 const ALWAYS_READ: u64 = 4 << 20;
@@ -33,6 +33,7 @@ const STRING: u64 = 64;
 /// lives. A file that is truncated meanwhile cannot be read beyond its end; a mapping of it would
 /// raise SIGBUS.
 pub struct FileBytes<'file> {
+    file: &'file File,
     read: ReadCache<Positioned<'file>>,
     /// Bytes.
     taken: Cell<u64>,
@@ -45,6 +46,7 @@ pub struct FileBytes<'file> {
 impl<'file> FileBytes<'file> {
     pub fn new(file: &'file File) -> Self {
         Self {
+            file,
             read: ReadCache::new(Positioned::new(file, 0)),
             taken: Cell::new(0),
             shared: Cell::new(0),
@@ -99,6 +101,8 @@ pub(crate) trait Source {
     fn length(&self) -> Option<u64>;
     fn at(&self, offset: u64, size: u64) -> Option<&[u8]>;
     fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]>;
+    /// Fills the buffer with what begins at `offset`, and keeps nothing of it.
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> Option<()>;
 }
 
 impl Source for FileBytes<'_> {
@@ -113,6 +117,10 @@ impl Source for FileBytes<'_> {
     fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]> {
         ReadRef::read_bytes_at_until(self, range, delimiter).ok()
     }
+
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        self.file.read_exact_at(buffer, offset).ok()
+    }
 }
 
 impl Source for Vec<u8> {
@@ -126,6 +134,11 @@ impl Source for Vec<u8> {
 
     fn until(&self, range: Range<u64>, delimiter: u8) -> Option<&[u8]> {
         ReadRef::read_bytes_at_until(self.as_slice(), range, delimiter).ok()
+    }
+
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        buffer.copy_from_slice(self.at(offset, buffer.len() as u64)?);
+        Some(())
     }
 }
 

@@ -92,14 +92,10 @@ fn command(program: &Path) -> Command {
 fn recorded(fixture: &Fixture, target: &mut Running, input: &str) -> Report {
     let group = ControlGroup::limited(&format!("memtrace-bomb-{}", target.pid()), MEMORY);
     let file = fixture.path("x.mtr");
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
-        .arg(group.path())
-        .arg(targets::memtrace())
-        .args(["record", "-d", "1s", "-p", &target.pid().to_string(), "-o"])
-        .arg(&file);
-    let record = Running::start(&mut shell);
+    let pid = target.pid().to_string();
+    let mut command = record::command(["record", "-d", "1s", "-p", &pid, "-o"]);
+    command.arg(&file);
+    let record = Running::start(&mut group.command(&command));
     record.await_stderr(BEGUN);
     target.send(input);
     record.wait_within(DEADLINE).expect_code(0);

@@ -16,7 +16,7 @@ use memtrace_tests::{
     terminal::{self, CTRL_C, CTRL_Z, Terminal},
     until,
 };
-use std::{fs, os::unix::process::ExitStatusExt, process::Command, time::Duration};
+use std::{fs, iter, os::unix::process::ExitStatusExt, process::Command, time::Duration};
 
 const OPTIONS: [&str; 2] = ["--interval", "200ms"];
 
@@ -324,11 +324,10 @@ fn a_program_that_exceeds_its_limit_of_memory() {
     let fixture = Fixture::new();
     let name = format!("memtrace-tests-{}", std::process::id());
     let group = ControlGroup::limited(&name, 64 << 20);
-    let script = "echo $$ > \"$0/cgroup.procs\"; exec \"$@\"";
     let code = "keep = []\nwhile True: keep.append(b'x' * 1000000)";
-    let mut target = vec!["sh".as_ref(), "-ec".as_ref(), script.as_ref()];
-    target.extend([group.path().as_os_str(), targets::interpreter().as_os_str()]);
-    target.extend(["-c", code].map(std::ffi::OsStr::new));
+    let mut target = Command::new(targets::interpreter());
+    let target = group.command(target.args(["-c", code]));
+    let target = iter::once(target.get_program()).chain(target.get_args());
     let record = Record::launch(&fixture, &[], target);
     let report = record.finish(128 + libc::SIGKILL);
     let process = report.processes.first().expect("a process");

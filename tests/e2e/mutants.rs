@@ -63,14 +63,10 @@ fn batch_is_recorded(fixture: &Fixture, folder: &Path, batch: usize) {
     let file = fixture.path("x.mtr");
     let mut target = Running::start(Command::new(program).arg(folder).uid(TENANT).gid(TENANT));
     target.await_stdout("ready");
-    let memtrace = Running::start(
-        Command::new("sh")
-            .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
-            .arg(group.path())
-            .arg(targets::memtrace())
-            .args(["record", "-p", &target.pid().to_string(), "-o"])
-            .arg(&file),
-    );
+    let pid = target.pid().to_string();
+    let mut command = record::command(["record", "-p", &pid, "-o"]);
+    command.arg(&file);
+    let memtrace = Running::start(&mut group.command(&command));
     memtrace.await_stderr(record::BEGUN);
     target.send("\n");
     target.await_stdout(&batch.to_string());

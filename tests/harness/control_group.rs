@@ -4,6 +4,7 @@ use crate::until;
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 pub struct ControlGroup(PathBuf);
@@ -48,6 +49,17 @@ impl ControlGroup {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// The same program with the same arguments, which joins the group before it begins.
+    pub fn command(&self, inner: &Command) -> Command {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
+            .arg(&self.0)
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        command
     }
 
     /// How often the kernel killed one of its processes for its memory.

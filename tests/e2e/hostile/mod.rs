@@ -6,6 +6,7 @@ mod attacks;
 use attacks::{COSTLY, attacks};
 use memtrace_tests::{
     Fixture,
+    control_group::ControlGroup,
     record::{self, Record},
     running::Finished,
     targets,
@@ -18,7 +19,7 @@ use std::{
     mem::MaybeUninit,
     os::unix::{ffi::OsStrExt, fs::symlink, process::ExitStatusExt},
     path::{Path, PathBuf},
-    process::{Command, ExitStatus, Stdio},
+    process::{ExitStatus, Stdio},
     sync::{
         Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -29,8 +30,8 @@ use std::{
 /// CPU time that a command may take, seconds: time that waits for other tests does not count.
 const SECONDS: i64 = 10;
 
-/// Resident memory that it may take, KiB.
-const MEMORY: i64 = 512 << 10;
+/// Memory that it may take, bytes.
+const MEMORY: u64 = 512 << 20;
 
 /// The commands that read recordings; `-` stands for a file to write.
 fn commands(file: &Path, good: &Path) -> Vec<(String, Vec<String>)> {
@@ -77,15 +78,20 @@ struct Ended {
     status: ExitStatus,
     /// CPU time, milliseconds.
     took: i64,
-    /// KiB.
-    memory: i64,
+    /// The kernel killed it for its memory.
+    took_memory: bool,
     stderr: String,
 }
 
 #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn run(arguments: &[String], input: &str) -> Ended {
     let mut errors = tempfile::tempfile().expect("a file");
-    let mut command: Command = record::command(arguments);
+    // The most that the kernel saw of a process begins with what its parent had.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("memtrace-hostile-{}-{number}", std::process::id());
+    let group = ControlGroup::limited(&name, MEMORY);
+    let mut command = group.command(&record::command(arguments));
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(File::create("/dev/null").expect("the null device"))
@@ -98,18 +104,20 @@ fn run(arguments: &[String], input: &str) -> Ended {
         .expect("a pipe")
         .write_all(input.as_bytes());
     // More than it may take; the kernel ends it.
-    let limit = |most| libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
+    let limit = libc::rlimit {
+        rlim_cur: 3 * SECONDS as u64,
+        rlim_max: 3 * SECONDS as u64,
     };
-    let (seconds, bytes) = (limit(3 * SECONDS as u64), limit(4 * MEMORY as u64 * 1024));
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: all of them live; the child is this process's own and is waited for once.
     let usage = unsafe {
-        for (what, most) in [(libc::RLIMIT_CPU, &seconds), (libc::RLIMIT_AS, &bytes)] {
-            libc::prlimit(child.id() as i32, what, most, std::ptr::null_mut());
-        }
+        libc::prlimit(
+            child.id() as i32,
+            libc::RLIMIT_CPU,
+            &raw const limit,
+            std::ptr::null_mut(),
+        );
         libc::wait4(child.id() as i32, &raw mut status, 0, usage.as_mut_ptr());
         usage.assume_init()
     };
@@ -122,7 +130,7 @@ fn run(arguments: &[String], input: &str) -> Ended {
     Ended {
         status: ExitStatus::from_raw(status),
         took: ms(usage.ru_utime) + ms(usage.ru_stime),
-        memory: usage.ru_maxrss,
+        took_memory: group.kills() > 0,
         stderr,
     }
 }
@@ -132,7 +140,9 @@ fn complaint(ended: &Ended) -> Option<String> {
     let refused = ended.status.code() == Some(2);
     let lines: Vec<_> = ended.stderr.lines().collect();
     let is_clean = ended.status.success() || refused && lines.len() == 1;
-    if !is_clean || ended.stderr.contains("panicked") {
+    if ended.took_memory {
+        Some(format!("took more than {} MiB", MEMORY >> 20))
+    } else if !is_clean || ended.stderr.contains("panicked") {
         Some(format!("{}: {}", ended.status, ended.stderr))
     } else if lines
         .iter()
@@ -141,8 +151,6 @@ fn complaint(ended: &Ended) -> Option<String> {
         Some(format!("a line of {} bytes", ended.stderr.len()))
     } else if ended.took > SECONDS * 1000 {
         Some(format!("took {} ms", ended.took))
-    } else if ended.memory > MEMORY {
-        Some(format!("took {} MiB", ended.memory >> 10))
     } else {
         None
     }
@@ -209,12 +217,10 @@ fn check(name: &str, path: &Path, good: &Path) -> (Vec<String>, String) {
         Some(format!("{name}: {shown}: {complaint}"))
     });
     let took = ended.iter().map(|(_, ended)| ended.took).max();
-    let memory = ended.iter().map(|(_, ended)| ended.memory >> 10).max();
     let refused = ended.iter().filter(|(_, ended)| !ended.status.success());
     let summary = format!(
-        "{name}: at most {} ms, {} MiB; refused {} of {} times",
+        "{name}: at most {} ms; refused {} of {} times",
         took.unwrap_or(0),
-        memory.unwrap_or(0),
         refused.count(),
         ended.len()
     );

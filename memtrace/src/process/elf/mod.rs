@@ -2,14 +2,16 @@
 //! the mapping from addresses to file offsets. Any bytes are accepted: a malformed file is an error
 //! or has fewer symbols, never a panic.
 
-use std::cell::OnceCell;
+mod symbols;
 
+use self::symbols::{Sections, Symbol, Symbols};
 use object::Endianness;
 use object::elf;
 use object::read::elf::{
-    Dyn as _, ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _, SymbolTable,
+    Dyn as _, FileHeader as _, Note, NoteIterator, ProgramHeader as _, Rela as _,
+    SectionHeader as _, Sym as _,
 };
-use object::read::{Object as _, ReadRef as _, RelocationFlags, RelocationTarget, StringTable};
+use object::read::{ReadRef as _, StringTable};
 
 use crate::{
     arch::{self, Architecture},
@@ -26,6 +28,8 @@ pub(crate) enum ElfError {
     NotSupported,
     #[error("malformed ELF file: {0}")]
     Malformed(#[from] object::read::Error),
+    #[error("a symbol table with {0} symbols; at most 8,388,608 are read")]
+    TooManySymbols(u64),
 }
 
 /// One loaded segment.
@@ -120,18 +124,15 @@ impl<'data> UsdtNote<'data> {
     }
 }
 
-/// A symbol table, and the table of its names.
-type Table<'elf, 'data> = (
-    &'elf SymbolTable<'data, elf::FileHeader64<Endianness>, Bytes<'data>>,
-    &'elf OnceCell<&'data [u8]>,
-);
-
 /// A parsed file.
 pub(crate) struct Elf<'data> {
     data: Bytes<'data>,
-    file: ElfFile64<'data, Endianness, Bytes<'data>>,
-    /// Names of the dynamic symbols, and of the others: each table read as a whole, once.
-    names: [OnceCell<&'data [u8]>; 2],
+    endian: Endianness,
+    sections: Sections<'data>,
+    dynamic_symbols: Symbols<'data>,
+    /// All of them, unless the file was stripped.
+    symbols: Symbols<'data>,
+    programs: &'data [elf::ProgramHeader64<Endianness>],
     segments: Vec<Segment>,
     pub architecture: Architecture,
     /// Lower-case hex.
@@ -151,11 +152,13 @@ impl<'data> Elf<'data> {
             Ok([0x7f, b'E', b'L', b'F', 1]) => return Err(ElfError::NotSupported),
             _ => return Err(ElfError::NotElf),
         }
-        let file = ElfFile64::<Endianness, _>::parse(data)?;
-        let endian = file.endian();
+        let header = elf::FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, data)?;
         let mut segments = Vec::new();
         let mut dynamic = None;
-        for header in file.elf_program_headers() {
+        let programs = header.program_headers(endian, data)?;
+        for header in programs {
             match header.p_type(endian) {
                 elf::PT_LOAD => segments.push(Segment {
                     virt: header.p_vaddr(endian),
@@ -169,17 +172,20 @@ impl<'data> Elf<'data> {
                 _ => {}
             }
         }
-        let build_id = file.build_id().ok().flatten().map(hex);
         let mut elf = Elf {
             data,
-            architecture: architecture(&file),
-            file,
-            names: Default::default(),
+            endian,
+            architecture: architecture(header.e_machine(endian)),
+            dynamic_symbols: Symbols::find(&sections, endian, elf::SHT_DYNSYM)?,
+            symbols: Symbols::find(&sections, endian, elf::SHT_SYMTAB)?,
+            sections,
+            programs,
             segments,
-            build_id,
+            build_id: None,
             soname: None,
             needed: Vec::new(),
         };
+        elf.build_id = elf.gnu_build_id().map(hex);
         elf.read_dynamic(dynamic.unwrap_or_default());
         Ok(elf)
     }
@@ -216,63 +222,52 @@ impl<'data> Elf<'data> {
     /// in both tables comes twice. Undefined symbols and IFUNCs (whose address
     /// is their resolver's) are left out, as are names that are not UTF-8.
     pub(crate) fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
-        let [dynamic, others] = self.tables();
-        self.functions_of(dynamic).chain(self.functions_of(others))
+        self.functions_of(&self.dynamic_symbols)
+            .chain(self.functions_of(&self.symbols))
     }
 
     /// The functions that the dynamic loader can bind other files to.
     pub(crate) fn exported_functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
-        self.functions_of((self.file.elf_dynamic_symbol_table(), &self.names[0]))
+        self.functions_of(&self.dynamic_symbols)
     }
 
     /// Names of all symbols, defined here or not.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'data str> {
-        let endian = self.file.endian();
-        self.tables().into_iter().flat_map(move |table| {
-            let strings = self.strings(table);
-            table.0.iter().filter_map(move |symbol| {
-                std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()
-            })
-        })
+        self.all_symbols(|_| true).map(|(_, name)| name)
     }
 
     pub(crate) fn has_section(&self, name: &str) -> bool {
-        self.file.section_by_name(name).is_some()
+        self.sections
+            .section_by_name(self.endian, name.as_bytes())
+            .is_some()
     }
 
     /// Name of the function whose address the loader puts into the word at
     /// `virt`, a slot of the global offset table.
     pub(crate) fn bound_function(&self, virt: u64) -> Option<&'data str> {
-        let (_, relocation) = self
-            .file
-            .dynamic_relocations()?
-            .find(|&(at, _)| at == virt)?;
-        let RelocationTarget::Symbol(index) = relocation.target() else {
-            return None;
-        };
-        let symbols = self.file.elf_dynamic_symbol_table();
-        let name = symbols.symbol_name(self.file.endian(), symbols.symbol(index).ok()?);
-        std::str::from_utf8(name.ok()?).ok()
+        let relocation = self.relocation(virt)?;
+        let index = relocation.r_sym(self.endian, false);
+        let symbol = self.dynamic_symbols.get(self.data, index.into())?;
+        let names = self.names_of(&self.dynamic_symbols);
+        std::str::from_utf8(symbol.name(self.endian, names).ok()?).ok()
     }
 
     /// Whether the loader puts a variable's offset from the thread pointer into the word at `virt`.
     pub(crate) fn is_thread_offset(&self, virt: u64) -> bool {
-        let flags = RelocationFlags::Elf {
-            r_type: arch::THREAD_OFFSET,
-        };
-        let mut relocations = self.file.dynamic_relocations().into_iter().flatten();
-        relocations.any(|(at, relocation)| at == virt && relocation.flags() == flags)
+        let mut relocations = self.relocations();
+        relocations.any(|it| {
+            it.r_offset(self.endian) == virt && it.r_type(self.endian, false) == arch::THREAD_OFFSET
+        })
     }
 
     /// Where the pointer at `virt` leads once the file is loaded, an address before relocation; `None` if that is not the
     /// file's own, or the pointer is none.
     pub(crate) fn pointer(&self, virt: u64) -> Option<u64> {
-        let mut relocations = self.file.dynamic_relocations().into_iter().flatten();
-        let target = match relocations.find(|&(at, _)| at == virt) {
-            Some((_, relocation)) => match relocation.target() {
-                RelocationTarget::Absolute => relocation.addend().cast_unsigned(),
-                _ => return None,
-            },
+        let target = match self.relocation(virt) {
+            Some(relocation) if relocation.r_sym(self.endian, false) == 0 => {
+                relocation.r_addend(self.endian).cast_unsigned()
+            }
+            Some(_) => return None,
             // It never moves, or the word itself has the address (DT_RELR).
             None => u64::from_le_bytes(self.initial(virt, 8)?.try_into().ok()?),
         };
@@ -291,9 +286,11 @@ impl<'data> Elf<'data> {
 
     /// The file's thread-local storage, if it has any.
     pub(crate) fn thread_local(&self) -> Option<ThreadLocal> {
-        let endian = self.file.endian();
-        let mut headers = self.file.elf_program_headers().iter();
-        let header = headers.find(|header| header.p_type(endian) == elf::PT_TLS)?;
+        let endian = self.endian;
+        let header = self
+            .programs
+            .iter()
+            .find(|header| header.p_type(endian) == elf::PT_TLS)?;
         Some(ThreadLocal {
             size: header.p_memsz(endian),
             alignment: header.p_align(endian),
@@ -302,8 +299,8 @@ impl<'data> Elf<'data> {
 
     /// Name and address, before relocation, of the section in memory that contains `virt`.
     pub(crate) fn section_of(&self, virt: u64) -> Option<(&'data str, u64)> {
-        let endian = self.file.endian();
-        let sections = self.file.elf_section_table();
+        let endian = self.endian;
+        let sections = &self.sections;
         let section = sections.iter().find(|section| {
             let inside = virt.checked_sub(section.sh_addr(endian));
             // `.tbss` takes no room in the image.
@@ -317,20 +314,15 @@ impl<'data> Elf<'data> {
     }
 
     fn data_symbols(&self, kind: elf::SymbolType) -> impl Iterator<Item = Variable<'data>> {
-        let endian = self.file.endian();
-        self.tables().into_iter().flat_map(move |table| {
-            let strings = self.strings(table);
-            table.0.iter().filter_map(move |symbol| {
-                if symbol.st_type() != kind || symbol.is_undefined(endian) {
-                    return None;
-                }
-                Some(Variable {
-                    name: std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()?,
-                    virt: symbol.st_value(endian),
-                    size: symbol.st_size(endian),
-                })
+        let endian = self.endian;
+        let is_wanted =
+            move |symbol: &Symbol| symbol.st_type() == kind && !symbol.is_undefined(endian);
+        self.all_symbols(is_wanted)
+            .map(move |(symbol, name)| Variable {
+                name,
+                virt: symbol.st_value(endian),
+                size: symbol.st_size(endian),
             })
-        })
     }
 
     /// `len` bytes that the file has for `virt`, an address before relocation.
@@ -347,8 +339,8 @@ impl<'data> Elf<'data> {
     /// The statically defined probes (USDT) that the file describes. A damaged one ends its
     /// section, a meaningless one is skipped.
     pub(crate) fn usdt(&self) -> impl Iterator<Item = UsdtNote<'data>> {
-        let endian = self.file.endian();
-        let sections = self.file.elf_section_table();
+        let endian = self.endian;
+        let sections = &self.sections;
         let base = sections
             .section_by_name(endian, b".stapsdt.base")
             .map(|(_, section)| section.sh_addr(endian));
@@ -375,44 +367,91 @@ impl<'data> Elf<'data> {
         self.data
     }
 
-    fn tables(&self) -> [Table<'_, 'data>; 2] {
-        let [dynamic, others] = &self.names;
-        [
-            (self.file.elf_dynamic_symbol_table(), dynamic),
-            (self.file.elf_symbol_table(), others),
-        ]
-    }
-
-    /// The names of a table; none if they cannot be read.
-    fn strings(&self, (table, names): Table<'_, 'data>) -> StringTable<'data> {
-        let names = names.get_or_init(|| {
-            let sections = self.file.elf_section_table();
-            let section = sections.section(table.string_section()).ok();
-            section
-                .and_then(|section| section.data(self.file.endian(), self.data).ok())
-                .unwrap_or_default()
-        });
-        StringTable::new(names, 0, names.len() as u64)
-    }
-
-    fn functions_of(&self, table: Table<'_, 'data>) -> impl Iterator<Item = FunctionSymbol<'data>> {
-        let endian = self.file.endian();
-        let strings = self.strings(table);
-        table.0.iter().filter_map(move |symbol| {
-            if symbol.st_type() != elf::STT_FUNC || symbol.is_undefined(endian) {
-                return None;
-            }
-            let virt = symbol.st_value(endian);
-            if !self.segment_of(virt)?.execute {
-                return None;
-            }
-            Some(FunctionSymbol {
-                name: std::str::from_utf8(symbol.name(endian, strings).ok()?).ok()?,
-                virt,
-                file_offset: self.file_offset(virt)?,
-                size: symbol.st_size(endian),
+    fn functions_of(&self, table: &Symbols<'data>) -> impl Iterator<Item = FunctionSymbol<'data>> {
+        let endian = self.endian;
+        let is_wanted = move |symbol: &Symbol| {
+            let segment = self.segment_of(symbol.st_value(endian));
+            symbol.st_type() == elf::STT_FUNC
+                && !symbol.is_undefined(endian)
+                && segment.is_some_and(|segment| segment.execute)
+        };
+        self.symbols_of(table, is_wanted)
+            .filter_map(move |(symbol, name)| {
+                let virt = symbol.st_value(endian);
+                Some(FunctionSymbol {
+                    name,
+                    virt,
+                    file_offset: self.file_offset(virt)?,
+                    size: symbol.st_size(endian),
+                })
             })
+    }
+
+    /// The symbols that are wanted, with their names, dynamic ones first.
+    fn all_symbols(
+        &self,
+        is_wanted: impl Fn(&Symbol) -> bool + Copy,
+    ) -> impl Iterator<Item = (Symbol, &'data str)> {
+        [&self.dynamic_symbols, &self.symbols]
+            .into_iter()
+            .flat_map(move |table| self.symbols_of(table, is_wanted))
+    }
+
+    /// Names that are not UTF-8 are left out.
+    fn symbols_of(
+        &self,
+        table: &Symbols<'data>,
+        is_wanted: impl Fn(&Symbol) -> bool,
+    ) -> impl Iterator<Item = (Symbol, &'data str)> {
+        let names = self.names_of(table);
+        let wanted = table.iter(self.data).filter(is_wanted);
+        wanted.filter_map(move |symbol| {
+            let name = symbol.name(self.endian, names).ok()?;
+            Some((symbol, std::str::from_utf8(name).ok()?))
         })
+    }
+
+    fn names_of(&self, table: &Symbols<'data>) -> StringTable<'data> {
+        table.names(&self.sections, self.endian, self.data)
+    }
+
+    /// What the loader puts into the word at `virt`.
+    fn relocation(&self, virt: u64) -> Option<elf::Rela64<Endianness>> {
+        self.relocations()
+            .find(|it| it.r_offset(self.endian) == virt)
+    }
+
+    /// The relocations of the loader.
+    fn relocations(&self) -> impl Iterator<Item = elf::Rela64<Endianness>> {
+        let endian = self.endian;
+        let sections = self.sections.iter().filter(move |section| {
+            section.sh_type(endian) == elf::SHT_RELA
+                && section.link(endian) == self.dynamic_symbols.section
+        });
+        sections
+            .filter_map(move |section| section.data_as_array(endian, self.data).ok())
+            .flat_map(|relocations: &[_]| relocations.iter().copied())
+    }
+
+    /// From the sections, or without any from the segments.
+    fn gnu_build_id(&self) -> Option<&'data [u8]> {
+        let (endian, data) = (self.endian, self.data);
+        let of = |mut notes: NoteIterator<'data, _>| {
+            let mut notes = std::iter::from_fn(|| notes.next().ok().flatten());
+            let is_wanted = |note: &Note<'_, _>| {
+                note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID
+            };
+            notes.find(is_wanted).map(|note| note.desc())
+        };
+        if self.sections.is_empty() {
+            let notes =
+                |header: &elf::ProgramHeader64<_>| header.notes(endian, data).ok().flatten();
+            self.programs.iter().filter_map(notes).find_map(of)
+        } else {
+            let notes =
+                |section: &elf::SectionHeader64<_>| section.notes(endian, data).ok().flatten();
+            self.sections.iter().filter_map(notes).find_map(of)
+        }
     }
 
     fn segment_of(&self, virt: u64) -> Option<&Segment> {
@@ -425,7 +464,7 @@ impl<'data> Elf<'data> {
     /// The dynamic section by the program headers, as the loader finds it: a
     /// file without section headers has it too.
     fn read_dynamic(&mut self, dynamic: &[elf::Dyn64<Endianness>]) {
-        let endian = self.file.endian();
+        let endian = self.endian;
         let value = |tag: elf::DynamicTag| {
             dynamic
                 .iter()
@@ -447,9 +486,8 @@ impl<'data> Elf<'data> {
     }
 }
 
-fn architecture<'data>(file: &ElfFile64<'data, Endianness, Bytes<'data>>) -> Architecture {
-    use object::read::elf::FileHeader as _;
-    match file.elf_header().e_machine(file.endian()) {
+fn architecture(machine: elf::Machine) -> Architecture {
+    match machine {
         elf::EM_X86_64 => Architecture::X86_64,
         elf::EM_AARCH64 => Architecture::Aarch64,
         other => Architecture::Other(other.0),
