@@ -24,7 +24,7 @@ struct Sought {
     ways: Vec<Way>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Way {
     how: String,
     #[serde(default)]
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Step {
     kind: String,
     name: String,
@@ -235,7 +235,7 @@ fn expect_right_reasons(command: &mut Command) -> (usize, usize) {
         match held == expected {
             true => known.0 += 1,
             // A word left over on a stack may point to some.
-            false => assert!(held.is_empty() || is_stale, "{name}: {held:?}"),
+            false => assert!(held.is_empty() || is_stale, "{name}: {:?}", sought.ways),
         }
     }
     for (name, (right, all)) in &right {

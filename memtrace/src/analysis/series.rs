@@ -61,6 +61,8 @@ pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
     /// Its parent is in the recording.
     pub is_child: bool,
+    /// A child of it is.
+    pub is_parent: bool,
     /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
     /// The runtime of a language with a heap of its own, according to its files.
@@ -225,6 +227,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     let mut courses = Courses::default();
     let mut processes: Vec<Building> = Vec::new();
     let children = overview.children();
+    let parents = overview.parents();
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
         let is_child = children.contains(&row.id);
@@ -236,6 +239,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
             let started_ns = overview.meta.started_ns;
             let mut building = Building::new(row, &intervals, started_ns, holes);
             building.series.is_child = is_child;
+            building.series.is_parent = parents.contains(&row.tgid);
             processes.push(building);
         }
     }
@@ -385,6 +389,7 @@ impl<'a> Building<'a> {
             series: ProcessSeries {
                 row: row.clone(),
                 is_child: false,
+                is_parent: false,
                 is_python: false,
                 runtime: None,
                 has_heap: true,

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     analysis::statistics::{MIN_POINTS, median},
     event::Layer,
-    frames::{names::source_line, own_line},
+    frames::{compared_line, names::source_line},
 };
 
 /// Sites that are worth a thread.
@@ -241,7 +241,7 @@ type Place = (Layer, bool, String, Option<String>);
 fn place<'a>(sites: impl Iterator<Item = &'a Site>) -> Option<Place> {
     let of_one = |site: &Site| {
         let shown = site.stack.shown();
-        let line = own_line(&shown).filter(|frame| frame.line.is_some())?;
+        let line = compared_line(&shown).filter(|frame| frame.line.is_some())?;
         let called = shown.first().and_then(|frame| frame.module_name());
         let called = called.map(str::to_owned);
         Some((site.layer, site.is_space, source_line(line)?, called))

@@ -10,10 +10,9 @@ use crate::{
     analysis::statistics::warm_up,
     event::{Layer, StackId},
     frames::{
-        Frame, Wrappers,
+        Frame, Wrappers, compared_line,
         mappings::{self, Use},
         names::{self, source_line},
-        own_line,
     },
     ledger::ProcessId,
     recording::{Origin, ProcessRow, SitePoint, SiteSeries, Snapshot},
@@ -267,7 +266,7 @@ fn end<'a>(rows: impl Iterator<Item = &'a ProcessRow>) -> u64 {
 fn places<'a>(shown: &[&'a Frame]) -> Vec<&'a Frame> {
     let python = shown.iter().copied().find(|frame| frame.is_python());
     let mut places: Vec<&Frame> = shown.first().copied().into_iter().chain(python).collect();
-    places.extend(own_line(shown));
+    places.extend(compared_line(shown));
     places
 }
 

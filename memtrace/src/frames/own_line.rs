@@ -69,14 +69,57 @@ pub(crate) fn is_of_language(frame: &Frame) -> bool {
     })
 }
 
+/// Folders of the libraries that come with the system.
+const SYSTEM: &[&str] = &["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+
+/// Whether a native frame is of a library that comes with the system.
+fn is_of_system(frame: &Frame) -> bool {
+    let module = frame.module.as_deref().filter(|_| !frame.is_python());
+    module.is_some_and(|module| SYSTEM.iter().any(|folder| module.starts_with(folder)))
+}
+
+/// Whether a native frame is certainly of the program itself: its file does not come with the system, or tells its lines.
+fn is_of_program(frame: &Frame) -> bool {
+    let is_own = |module: &str| !module.starts_with("/usr/") || frame.file.is_some();
+    let module = frame.module.as_deref().filter(|_| !frame.is_python());
+    let module = module.filter(|module| module.starts_with('/') && is_own(module));
+    module.is_some() && !is_of_system(frame) && !is_of_language(frame)
+}
+
 /// The program's own line in a stack without its wrappers (leaf first): of Python the innermost that is not
-/// installed, otherwise the first that is of no language's library.
+/// installed, otherwise the first that is of no language's library, and of none of the system's if the program called it.
 pub(crate) fn own_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
     let python = frames.iter().copied().filter(|frame| frame.is_python());
-    let mut native = frames.iter().copied();
+    let native = || {
+        frames
+            .iter()
+            .copied()
+            .filter(|frame| !is_of_language(frame))
+    };
     innermost_of_program(python)
-        .or_else(|| native.find(|frame| !is_of_language(frame)))
+        .or_else(|| {
+            native()
+                .find(|frame| is_of_program(frame) || !is_of_system(frame))
+                .filter(|frame| is_of_program(frame))
+        })
+        .or_else(|| native().next())
         .or(frames.first().copied())
+}
+
+/// The function of a library of the system that the program's own line called, in a stack as above.
+pub(crate) fn library_call<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
+    let own = own_line(frames).filter(|own| !own.is_python())?;
+    let inside = frames
+        .iter()
+        .take_while(|frame| !std::ptr::eq(**frame, own));
+    let called = inside.copied().last()?;
+    (is_of_system(called) && !is_of_language(called)).then_some(called)
+}
+
+/// Where growth is compared between machines: in the library of the system that the program called, if it called one, which
+/// may differ, or else at the program's own line.
+pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
+    library_call(frames).or_else(|| own_line(frames))
 }
 
 /// The function of an extension that the innermost Python frame of a stack (leaf first) called.
@@ -120,6 +163,19 @@ mod tests {
         assert_eq!(line(&[&alloc, &installed, &own, &main]), is("predict"));
         assert_eq!(line(&[&push, &keep, &main]), is("keep(int)"));
         assert_eq!(line(&[&push]), is("std::vector<int>::push_back(int&&)"));
+        let parse = native(
+            "xmlParseDocument",
+            "/usr/lib/x86_64-linux-gnu/libxml2.so.2.9.14",
+        );
+        assert_eq!(line(&[&parse, &keep, &main]), is("keep(int)"));
+        let called = library_call(&[&push, &parse, &keep, &main]);
+        assert_eq!(
+            called.and_then(|frame| frame.function.as_deref()),
+            Some("xmlParseDocument")
+        );
+        assert_eq!(library_call(&[&push, &keep, &main]), None);
+        let server = native("main", "/usr/sbin/server");
+        assert_eq!(line(&[&parse, &server]), is("xmlParseDocument"));
         assert_eq!(line(&[]), None);
     }
 

@@ -57,7 +57,7 @@ const HEAPS: &[RuntimeHeap] = &[
     },
     RuntimeHeap {
         name: "Go",
-        functions: &["runtime."],
+        functions: &["runtime.", "runtime/cgo"],
         section: Some(".go.buildinfo"),
         tool: "compare two heap profiles of net/http/pprof with `go tool pprof -base OLD NEW`",
         ..HEAP
@@ -161,6 +161,7 @@ mod tests {
             ),
             (stripped("/usr/sbin/php-fpm8.2"), "PHP (Zend)"),
             (native("runtime.sysMapOS", "/srv/server"), "Go"),
+            (native("runtime/cgo", "/srv/server"), "Go"),
             (
                 native("os::reserve_memory", "/usr/lib/jvm/lib/server/libjvm.so"),
                 "Java",

@@ -2,10 +2,12 @@
 //! once, the cheapest first (Dijkstra). For each object and block only its holder on the cheapest path
 //! is kept; the reference itself is looked up again when a path is shown.
 
+mod counted;
 mod follow;
 mod leftovers;
 mod structures;
 mod unreached;
+mod untracked;
 mod younger;
 
 pub(super) use unreached::{Again, Since, Unreached};

@@ -181,6 +181,12 @@ const MOST_SAMPLED: u32 = 4096;
 /// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
+/// The same of blocks, whose links have no names: a balanced tree of 65,000 nodes is not as deep.
+const LEAST_CHAIN_OF_BLOCKS: u64 = 32;
+
+/// The beginning of the name of a root that is memory without a file.
+pub(crate) const ANONYMOUS: &str = "anonymous mapping";
+
 impl Path {
     /// Steps of which none is a container.
     pub(crate) fn of(steps: Vec<Step>) -> Self {
@@ -220,6 +226,12 @@ impl Path {
         root.is_some_and(|root| root.kind == StepKind::Mapping)
     }
 
+    /// Whether its root is memory of unknown use: an allocator's own, or its blocks are older than the recording.
+    pub(crate) fn begins_in_other_blocks(&self) -> bool {
+        let root = self.steps.first();
+        self.begins_anywhere() && root.is_some_and(|root| root.name.starts_with(ANONYMOUS))
+    }
+
     /// The nodes of a linked list: the place of the first one, and their number. With a container, of the list of which
     /// it is the first node.
     pub(crate) fn chain(&self) -> Option<(usize, u64)> {
@@ -238,7 +250,7 @@ impl Path {
             let alike = others.iter().take(most).take_while(is_alike);
             let of_others = alike.fold(0_u64, |sum, of| sum.saturating_add(of.repeated));
             let nodes = first.repeated.saturating_add(of_others);
-            let is_chain = of_others > 0 && nodes >= LEAST_CHAIN && first.length.is_none();
+            let is_chain = of_others > 0 && nodes >= first.least_chain() && first.length.is_none();
             is_chain.then_some((place, nodes))
         })
     }
@@ -267,6 +279,14 @@ pub(crate) struct Step {
 }
 
 impl Step {
+    /// How many such steps in a row are a linked list: what leads into a tree is not.
+    fn least_chain(&self) -> u64 {
+        match self.kind {
+            StepKind::Block => LEAST_CHAIN_OF_BLOCKS,
+            _ => LEAST_CHAIN,
+        }
+    }
+
     /// A step about which nothing more is known.
     pub(crate) fn new(kind: StepKind, name: String) -> Self {
         Self {

@@ -37,6 +37,16 @@ impl Overview {
         let children = self.processes.iter().filter(is_child);
         children.map(|row| row.id).collect()
     }
+
+    /// The process numbers of their parents.
+    pub(crate) fn parents(&self) -> HashSet<u32> {
+        let children = self.children();
+        let rows = self
+            .processes
+            .iter()
+            .filter(|row| children.contains(&row.id));
+        rows.map(|row| row.ppid).collect()
+    }
 }
 
 impl Recording {

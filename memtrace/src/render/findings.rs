@@ -176,13 +176,19 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
-            items.extend(line.allocates.map(|frame| named("allocated by", "", frame)));
+            items.extend(
+                finding
+                    .rate()
+                    .and_then(|rate| beyond(verdict.class, line, rate)),
+            );
+            items.extend(line.allocates.map(|frame| allocated(line, frame)));
+            items.extend(line.calls.map(|frame| named("calling", "", frame)));
             items.extend(caller(line).map(|frame| named("called by", "", frame)));
             items.extend(also(line));
-            let types = types_of(finding, found).filter(|_| line.are_arenas);
+            let types = types_of(finding, found).filter(|_| line.has_arenas());
             items.extend(types.map(objects));
             let of_objects = finding.keeps_objects;
-            let keeper = line.keeper.or(of_objects.filter(|_| line.are_arenas));
+            let keeper = line.keeper.or(of_objects.filter(|_| line.has_arenas()));
             items.extend(keeper.into_iter().flat_map(kept));
             items.extend(unknown(verdict.class, line).filter(|_| keeper.is_none()));
             items.extend(others(line, &finding.lines[1..]));
@@ -275,6 +281,27 @@ fn look_at(at: &Named) -> Vec<Item> {
     }
 }
 
+/// Why a line keeps more than its process grows by.
+fn beyond(class: Class, line: &Line, rate: f64) -> Option<Item> {
+    /// Rates that differ less than this are equal within their error.
+    const MORE: f64 = 1.25;
+    let is_space = matches!(class, Class::MappingLeak | Class::ThreadLeak);
+    let is_more = line.bytes > MORE * rate && !is_space;
+    is_more.then(|| {
+        Item::new("but", "the process grows by less: a part was not written to yet, or lies where memory was free before")
+    })
+}
+
+/// The line that allocates. What fills arenas is better shown by the line that keeps it, if that is known.
+fn allocated(line: &Line, frame: &Frame) -> Item {
+    let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
+    let before = match line.are_arenas && is_filled {
+        true => "several lines; an arena was requested by ",
+        false => "",
+    };
+    named("allocated by", before, frame)
+}
+
 /// The caller that leaks, unless the line that keeps the blocks says more.
 fn caller<'a>(line: &Line<'a>) -> Option<&'a Frame> {
     let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
@@ -288,15 +315,20 @@ fn also(line: &Line<'_>) -> Vec<Item> {
     let (first, rest) = shown.split_at(shown.len().min(PARTS));
     let first = first
         .iter()
-        .filter_map(|of| Some(by(of.bytes, of.allocates?)));
+        .filter_map(|of| Some(by(of.bytes, of.are_arenas, of.allocates?)));
     let more = plural(rest.len() as u64, "more line");
     let more = (!rest.is_empty()).then(|| Item::new(AND, more));
     first.chain(more).collect()
 }
 
-/// `and  117 KiB/s by load`
-fn by(bytes: f64, frame: &Frame) -> Item {
-    named(AND, &format!("{} by ", per_second(bytes)), frame)
+/// `and  117 KiB/s by load`. Any line may need the next arena.
+fn by(bytes: f64, are_arenas: bool, frame: &Frame) -> Item {
+    let requested = if are_arenas {
+        "in arenas requested "
+    } else {
+        ""
+    };
+    named(AND, &format!("{} {requested}by ", per_second(bytes)), frame)
 }
 
 /// The other lines of a finding than its `first`, and the keeper of a single one, if that is another and certain.
@@ -306,11 +338,12 @@ fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
         [
             line @ Line {
                 allocates: Some(frame),
+                are_arenas,
                 bytes,
                 ..
             },
         ] => {
-            let mut item = by(*bytes, frame);
+            let mut item = by(*bytes, *are_arenas, frame);
             let is_other = line.keeper != first.keeper;
             let keeper = line.keeper.filter(|of| is_other && !of.is_likely());
             if let Some(keeper) = keeper {

@@ -14,7 +14,7 @@ use crate::{
         },
     },
     event::{Device, Layer},
-    frames::{Frame, is_of_language, own_line},
+    frames::{Frame, is_of_language, library_call, own_line},
     ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
@@ -61,6 +61,8 @@ pub(crate) struct Line<'a> {
     pub(crate) allocates: Option<&'a Frame>,
     /// The caller that leaks, if the line allocates for others, too.
     pub(crate) called_by: Option<&'a Frame>,
+    /// The function of a library that the line called for it.
+    pub(crate) calls: Option<&'a Frame>,
     /// The other lines, the fastest first.
     pub(crate) others: Vec<Part<'a>>,
     pub(crate) keeper: Option<&'a Keeper>,
@@ -84,6 +86,8 @@ pub(crate) struct Line<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Part<'a> {
     pub(crate) allocates: Option<&'a Frame>,
+    /// Whether these are arenas of Python.
+    pub(crate) are_arenas: bool,
     /// Bytes per second.
     pub(crate) bytes: f64,
 }
@@ -102,6 +106,22 @@ impl<'a> Line<'a> {
     pub(crate) fn allocating(&self) -> impl Iterator<Item = &'a Frame> + use<'a, '_> {
         let others = self.others.iter().map(|of| of.allocates);
         [self.allocates].into_iter().chain(others).flatten()
+    }
+
+    /// Any line may need the next arena: one that allocates blocks says more.
+    fn put_arenas_last(&mut self) {
+        let of_others: f64 = self.others.iter().map(|of| of.bytes).sum();
+        let other = self.others.iter_mut().find(|of| !of.are_arenas);
+        if let Some(other) = other.filter(|_| self.are_arenas) {
+            std::mem::swap(&mut self.allocates, &mut other.allocates);
+            std::mem::swap(&mut self.are_arenas, &mut other.are_arenas);
+            other.bytes = self.bytes - of_others;
+        }
+    }
+
+    /// Whether arenas of Python are among its blocks.
+    pub(crate) fn has_arenas(&self) -> bool {
+        self.are_arenas || self.others.iter().any(|of| of.are_arenas)
     }
 
     /// Adds the rates of another one; `blocks` combines those of blocks.
@@ -227,7 +247,7 @@ fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[L
         _ if verdict.class == Class::None => true,
         (Some(line), Some(_)) => {
             let mut known = known.lines.iter();
-            known.any(|of| of.allocates == line.allocates)
+            known.any(|of| are_same(of.allocates, line.allocates))
         }
         (None, None) => program(known.verdict.process) == program(verdict.process),
         _ => false,
@@ -326,6 +346,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
         let line = Line {
             allocates: own_line(&frames),
             called_by: verdict.caller.as_ref(),
+            calls: library_call(&frames),
             others: Vec::new(),
             keeper: verdict.keeper.as_ref(),
             absent: verdict.absent.as_ref(),
@@ -376,13 +397,17 @@ fn pooled(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
         };
         match known.find(is_same) {
             Some(known) => {
-                let (allocates, bytes) = (line.allocates, line.bytes);
-                known.others.push(Part { allocates, bytes });
                 known.sum(&line, parts);
+                known.others.push(Part {
+                    allocates: line.allocates,
+                    are_arenas: line.are_arenas,
+                    bytes: line.bytes,
+                });
             }
             None => pooled.push(line),
         }
     }
+    pooled.iter_mut().for_each(Line::put_arenas_last);
     sort(&mut pooled);
     pooled
 }
@@ -408,15 +433,16 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     // Which caller leaks does not matter where the line that keeps the blocks is known.
     let is_filled = |of: &Line<'a>| of.keeper.is_some_and(|keeper| keeper.line.is_some());
     let is_same = |known: &&mut Line<'a>| {
-        let has_caller = known.called_by == line.called_by || is_filled(known) || is_filled(&line);
-        known.allocates == line.allocates && has_caller
+        let has_caller =
+            are_same(known.called_by, line.called_by) || is_filled(known) || is_filled(&line);
+        are_same(known.allocates, line.allocates) && has_caller
     };
     match known.find(is_same) {
         Some(known) => {
             known.sum(&line, blocks);
             for part in line.others {
                 let mut others = known.others.iter_mut();
-                match others.find(|of| of.allocates == part.allocates) {
+                match others.find(|of| are_same(of.allocates, part.allocates)) {
                     Some(of) => of.bytes += part.bytes,
                     None => known.others.push(part),
                 }
@@ -430,6 +456,22 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
         None => lines.push(line),
     }
     sort(lines);
+}
+
+/// Whether two frames are shown alike: a line that the compiler made several copies of is one.
+fn are_same(one: Option<&Frame>, other: Option<&Frame>) -> bool {
+    let is_same = |one: &Frame, other: &Frame| {
+        let is_same_code = one.function.is_some() || one.file_offset == other.file_offset;
+        is_same_code
+            && (one.kind, &one.function, &one.module)
+                == (other.kind, &other.function, &other.module)
+            && (&one.file, one.line) == (&other.file, other.line)
+    };
+    match (one, other) {
+        (Some(one), Some(other)) => is_same(one, other),
+        (None, None) => true,
+        _ => false,
+    }
 }
 
 /// An observation on one site outweighs a guess on another one of the same line.

@@ -12,7 +12,7 @@ use crate::{
         series::{Figure, Place, ProcessSeries, SiteSeries},
         window::Window,
     },
-    frames::mappings::Use,
+    frames::{Frame, library_call, mappings::Use},
     hash::FastMap,
     ledger::SiteKey,
     recording::{Holders, Stacks},
@@ -39,6 +39,17 @@ impl Context<'_> {
         let threads = self.series.figure(Figure::Threads);
         let running = threads.map_or(0.0, |threads| self.window.change(threads));
         running < OF_RESIDUAL * self.window.change(&stacks.live_count)
+    }
+
+    /// Whether nothing points to the blocks of a site that the program requested by a library of the system.
+    pub(super) fn is_lost_by_program(&self, site: &SiteKey) -> bool {
+        let frames: Vec<&Frame> = self.stacks.get(site.stack).of_caller().collect();
+        let found = self.holders.get(site);
+        let found = found.and_then(|holders| keeper_of(holders, self.stacks));
+        let is_lost = found.is_some_and(|(keeper, _)| {
+            matches!(keeper.how, How::Nothing { .. } | How::LostWith { .. })
+        });
+        is_lost && library_call(&frames).is_some()
     }
 
     /// Items of the container that certainly keeps the blocks of a site, and its limit, if it drops what is beyond.

@@ -332,6 +332,7 @@ fn a_childs_pages_become_its_own() {
         at: &at,
     };
     expect(&judged(&course(Origin::Child)), Class::CopyOnWrite);
+    expect(&judged(&course(Origin::Attached)), Class::CopyOnWrite);
     expect(&judged(&course(Origin::Launched)), Class::None);
 }
 

@@ -2,7 +2,11 @@
 //! (`subtract_refs`, Python/gc.c): an object with no more references than unreached objects have to it is garbage.
 //! Where it has more, all memory is searched for the words that the rest could be.
 
-use super::{BEFORE_OBJECT, Graph, Holder, NodeId, RootWord, word};
+use super::{
+    BEFORE_OBJECT, Graph, Holder, NodeId, RootWord,
+    counted::{Counts, MOST_REFERENCES},
+    word,
+};
 use crate::{
     hash::FastMap,
     holders::{
@@ -10,7 +14,7 @@ use crate::{
         native::{self, Block, Scanner},
         pools::Piece,
         python::Python,
-        reference::{Label, Reference, cost},
+        reference::{Label, cost},
     },
 };
 use std::{collections::BTreeMap, ops::Range};
@@ -18,8 +22,7 @@ use std::{collections::BTreeMap, ops::Range};
 /// Most bytes that are searched for words that refer to an object: some seconds.
 const MOST_BYTES: u64 = 8 << 30;
 
-/// Most references that are counted, and most words that are kept: a program may have any number. Some 400 MiB.
-const MOST_REFERENCES: usize = 1 << 24;
+/// Most words that are kept: a program may have any number.
 const MOST_WORDS: usize = 1 << 20;
 
 /// How often references are counted at most: each time with objects that were missed before.
@@ -44,13 +47,6 @@ pub(in crate::holders) enum Unreached {
     Frozen,
 }
 
-/// Unreached objects by address: how many references the collector finds to each.
-struct Counts {
-    counts: FastMap<u64, u64>,
-    /// Addresses of the words that have them.
-    slots: FastMap<u64, ()>,
-}
-
 /// A word that points to an object, besides those that the collector finds.
 enum Place {
     /// In memory without a use.
@@ -65,7 +61,7 @@ enum Place {
 
 /// The words that point to one object.
 #[derive(Default)]
-struct Words {
+pub(super) struct Words {
     seen: Vec<u64>,
     hidden: Vec<u64>,
     elsewhere: u64,
@@ -91,6 +87,13 @@ enum Why {
 }
 
 impl Words {
+    /// One of the objects that the collector sees into, if these have all `rest` references.
+    pub(super) fn seen_holder(&self, rest: u64) -> Option<u64> {
+        let is_all = self.hidden.is_empty() && self.elsewhere == 0;
+        let holder = self.seen.first().copied();
+        holder.filter(|_| is_all && self.seen.len() as u64 == rest)
+    }
+
     /// What the `rest` of an object's references are.
     fn why(&self, rest: u64) -> Why {
         let others = self.seen.len() as u64 + self.elsewhere;
@@ -151,7 +154,8 @@ impl Graph<'_> {
             tracked.extend(missed);
         };
         self.look_again(&mut words, &rests, &counts.slots, again, memory, is_over);
-        let changed = self.changed(python, &counts.counts, &tracked, memory);
+        let (changed, circular) = self.changed(python, &counts.counts, &tracked, memory);
+        tracked.retain(|object| circular.contains_key(object));
         rests.retain(|object, _| !changed.contains_key(object));
         self.explained = counts.counts;
         self.explained
@@ -167,76 +171,15 @@ impl Graph<'_> {
         self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
     }
 
-    /// Reaches those of the `sought` addresses that are of live objects and that nothing has reached: the collector does
-    /// not track them. The arguments are as above.
-    pub(in crate::holders) fn search_untracked(
-        &mut self,
-        sought: &[u64],
-        since: &Since,
-        again: Option<Again<'_>>,
-        memory: &Cached<Live>,
-        is_over: &dyn Fn() -> bool,
-    ) {
-        let Some(python) = self.python else { return };
-        let mut rests: FastMap<u64, u64> = FastMap::default();
-        for &address in sought {
-            let object = self.object_at(address, memory.now());
-            let object = object.filter(|&object| {
-                let is_reached = [address, object].map(|at| self.reached(at).is_some());
-                is_reached == [false; 2] && self.is_in_use(address, memory.now())
-            });
-            let rest = object.and_then(|object| python.reference_count(memory.now(), object));
-            rests.extend(object.zip(rest));
-            self.counted.extend(object.zip(rest));
-        }
-        let none = FastMap::default();
-        let mut words = self.words_to(&rests, &none, since, memory, is_over);
-        self.look_again(&mut words, &rests, &none, again, memory, is_over);
-        self.reach_rests(&rests, words.as_ref(), memory, is_over);
-    }
-
     /// Whether the object at an address was reached.
-    fn is_reached(&self, object: u64) -> bool {
+    pub(super) fn is_reached(&self, object: u64) -> bool {
         let node = self.numbers.get(object);
         node.is_some_and(|node| self.holder(node).is_some())
     }
 
-    /// Whether the memory at an address was not given back to its allocator.
-    fn is_in_use(&self, address: u64, memory: &Live) -> bool {
-        let piece = || Piece::at(self.python?.minor(), memory, address);
-        match self.blocks.containing(address) {
-            _ if self.is_in_pool(address) => piece().is_some_and(|piece| !piece.is_free(memory)),
-            // Another allocator may have freed it since, unseen.
-            Some(_) if self.native.note.is_some() => false,
-            Some(block) => native::is_allocated(memory, self.blocks.block(block)),
-            None => false,
-        }
-    }
-
-    /// Those whose references, or the number of them, have changed since they were counted: the program uses them.
-    fn changed(
-        &self,
-        python: &Python,
-        counts: &FastMap<u64, u64>,
-        tracked: &[u64],
-        memory: &Cached<Live>,
-    ) -> FastMap<u64, ()> {
-        // The rest of the search goes on with what was read first.
-        let memory = &Cached::new(memory.now().clone());
-        let again = self.count(python, tracked, memory);
-        let again = again.map_or_else(FastMap::default, |again| again.counts);
-        let is_same = |&(&object, &count): &(&u64, &u64)| {
-            let all = python.reference_count(memory, object).unwrap_or(0);
-            let known = self.counted.get(&object).copied().unwrap_or(count);
-            again.get(&object) == Some(&count) && all == known
-        };
-        let changed = counts.iter().filter(|of| !is_same(of));
-        changed.map(|(object, _)| (*object, ())).collect()
-    }
-
     /// Searches once more for the words that point to objects of which there were too few: a word that moved meanwhile may
     /// have been missed. By now it is in its place.
-    fn look_again(
+    pub(super) fn look_again(
         &self,
         words: &mut Option<FastMap<u64, Words>>,
         rests: &FastMap<u64, u64>,
@@ -264,7 +207,7 @@ impl Graph<'_> {
 
     /// Reaches objects by why the `rests` of their references are not known, from the words that point to them. Returns
     /// what may hide cycles.
-    fn reach_rests(
+    pub(super) fn reach_rests(
         &mut self,
         rests: &FastMap<u64, u64>,
         words: Option<&FastMap<u64, Words>>,
@@ -329,45 +272,9 @@ impl Graph<'_> {
         self.settle(memory, is_over);
     }
 
-    /// Counts the references between `objects`, and from what only they refer to. `None`: there are too many.
-    fn count(&self, python: &Python, objects: &[u64], memory: &dyn Memory) -> Option<Counts> {
-        let mut found = Counts {
-            counts: objects.iter().map(|&object| (object, 0)).collect(),
-            slots: FastMap::default(),
-        };
-        let mut rest = objects.to_vec();
-        while let Some(object) = rest.pop() {
-            if found.slots.len() > MOST_REFERENCES {
-                return None;
-            }
-            // It was freed meanwhile.
-            if python.reference_count(memory, object) == Some(0) {
-                continue;
-            }
-            python.references_seen(memory, object, &mut |reference: &Reference<'_>| {
-                let target = reference.target;
-                let Some(slot) = reference.checks.last().map(|check| check.address) else {
-                    return;
-                };
-                if found.slots.len() > MOST_REFERENCES
-                    || self.is_reached(target)
-                    || !python.is_collected(memory, target)
-                    || found.slots.insert(slot, ()).is_some()
-                {
-                    return;
-                }
-                *found.counts.entry(target).or_insert_with(|| {
-                    rest.push(target);
-                    0
-                }) += 1;
-            });
-        }
-        Some(found)
-    }
-
     /// All words of memory that point to `objects`, but for those at `known` addresses. `None`: there is too much memory,
     /// or there are too many words.
-    fn words_to(
+    pub(super) fn words_to(
         &self,
         objects: &FastMap<u64, u64>,
         known: &FastMap<u64, ()>,

@@ -10,6 +10,7 @@ use crate::{
         maps::{self, Mapping},
         pagemap::ResidentPages,
     },
+    recording::ANONYMOUS,
     units,
 };
 use std::ops::Range;
@@ -252,7 +253,7 @@ impl Roots {
             Some(path) => format!("mapping of {size} ({})", path.display()),
             None => match modules.runtime().filter(|of| !of.uses_malloc) {
                 Some(runtime) => format!("heap of {}, mapping of {size}", runtime.name),
-                None => format!("anonymous mapping of {size}"),
+                None => format!("{ANONYMOUS} of {size}"),
             },
         }
     }

@@ -205,6 +205,8 @@ pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
             ],
             Rest::Nothing,
         ),
+        // A semaphore: the rest of its block is not cleared.
+        "_thread.lock" | "_thread.RLock" => plain(vec![buffer(16)], Rest::Nothing),
         "_thread._localdummy" => plain(vec![internal(16, "its variables")], Rest::Nothing),
         "functools._lru_cache_wrapper" => of(
             Kind::Lru,

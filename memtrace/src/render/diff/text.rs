@@ -11,7 +11,7 @@ use crate::{
         Workload, is_of_session, is_unread, isa,
     },
     escape::clean,
-    frames::{library::Part, own_line},
+    frames::{compared_line, library::Part},
     render::{
         stack::{line, parts, words},
         until_closed,
@@ -139,7 +139,7 @@ impl Text<'_> {
         };
         let place = first.stack().and_then(|stack| {
             let shown = stack.shown();
-            let own = own_line(&shown)?;
+            let own = compared_line(&shown)?;
             Some(format!(" in {}", line(own, self.full)))
         });
         writeln!(

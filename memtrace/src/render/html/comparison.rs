@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     diff::{Comparison, SiteDifference},
-    frames::own_line,
+    frames::compared_line,
     render::diff::{fact_values, summary},
     units::plural,
 };
@@ -43,7 +43,7 @@ pub(super) fn data(new: &Recorded, compared: &Compared, limit: usize) -> Data {
         if path.is_empty() {
             path.push(tree.note("[no stack]"));
         }
-        let own = own_line(&shown);
+        let own = compared_line(&shown);
         let key = own.map_or_else(String::new, |frame| {
             format!("{:?}:{:?} {:?}", frame.file, frame.line, frame.function)
         });

@@ -12,6 +12,7 @@ use crate::analysis::{
         thresholds::{OF_RESIDUAL, REPORTED, STATE_FLOOR},
     },
 };
+use crate::recording::Origin;
 
 pub(super) const CLASS: Description = Description {
     name: "copy-on-write",
@@ -36,13 +37,15 @@ static OWN: Statement = Statement {
 
 pub(super) const FORKED: Rule<OfProcess> = Rule {
     class: Class::CopyOnWrite,
-    evidence: "private dirty pages up by 8 MiB or more, shared dirty ones down by half of that or more, own allocations below 30 % of it",
+    evidence: "in a child, or an attached process without children: private dirty pages up by 8 MiB or more, shared dirty ones down by half of that or more, own allocations below 30 % of it",
     find: OfProcess::Always(forked),
 };
 
 fn forked(judging: &Judging) -> Option<Finding> {
     let series = judging.context.series;
-    if !series.is_child {
+    // Pages of a parent become its own when a child ends, too.
+    let may_be_forked = series.row.origin == Origin::Attached && !series.is_parent;
+    if !series.is_child && !may_be_forked {
         return None;
     }
     let change = |figure| {

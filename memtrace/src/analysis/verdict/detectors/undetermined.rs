@@ -211,9 +211,12 @@ static OF_RUNTIME: Statement = Statement {
 
 pub(super) const RUNTIME: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`)",
+    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`); but not for native code of the program's own, if nothing points to the blocks",
     find: OfSite::Growing(|grown| {
         let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
+        if grown.context.is_lost_by_program(&grown.site.key) {
+            return None;
+        }
         Some(SiteFinding {
             evidence: vec![OF_RUNTIME.with([("runtime", Amount::Word(runtime.name))])],
             ..SiteFinding::of(grown.judged)

@@ -11,6 +11,8 @@ pub(crate) enum Absent {
     Ended,
     /// Other sites of its process grew more, and those were searched for.
     OthersFirst,
+    /// Memory of unknown use leads to them, such as blocks from before the recording.
+    BehindOthers,
     /// The search found nothing.
     Unknown(Unknown),
     /// Several ways were found, and none of them for most blocks.

@@ -18,10 +18,10 @@ use super::{
 use crate::{
     analysis::{series::ProcessSeries, window::Window},
     event::Layer,
-    frames::{Language, language, own_line},
+    frames::{Frame, Language, language, library_call, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
+    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched, WayKind},
 };
 
 pub(crate) use absent::Absent;
@@ -89,6 +89,7 @@ impl Keepers<'_> {
         let is_searched = || self.holders.keys().any(|site| site.process == key.process);
         match (self.holders.get(key), self.unsearched) {
             (Some(of), _) if of.ways.is_empty() => of.unknown.map(Absent::Unknown),
+            (Some(of), _) if seen::are_behind_others(of) => Some(Absent::BehindOthers),
             (Some(of), _) => match seen::has_most(of) {
                 false => Some(Absent::Several),
                 true => of.unknown.map(Absent::Unknown),
@@ -118,13 +119,20 @@ impl Keepers<'_> {
         let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
         let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
-        let is_answered = |key| self.holders.get(key).is_some_and(|of| !of.ways.is_empty());
+        let ways = self
+            .holders
+            .get(key)
+            .map(|of| &of.ways[..])
+            .unwrap_or_default();
+        let has_path = || ways.iter().any(|way| matches!(way.held, WayKind::Path(_)));
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
             // The search saw what holds objects in these arenas, and it is not one container.
-            None if key.layer == Layer::Python && is_answered(key) => None,
+            None if key.layer == Layer::Python && !ways.is_empty() => None,
+            // What was seen of some blocks is better than a guess about all.
+            None if has_path() => None,
             None => self.guess(class, key),
         }
     }
@@ -179,8 +187,16 @@ pub(super) fn advise(processes: &mut [Verdict], sites: &mut [Verdict], types: &T
 
 /// Replaces the advice to find the keeper with advice on this keeper.
 fn replace(verdict: &mut Verdict, keeper: &Keeper, stack: &Stack) {
-    let own = own_line(&stack.of_caller().collect::<Vec<_>>());
-    if let Some(advice) = remedy(keeper, language(stack.frames(), own)) {
+    let frames: Vec<&Frame> = stack.of_caller().collect();
+    let language = language(stack.frames(), own_line(&frames));
+    let advice = match keeper.how {
+        // That its blocks point to each other is a library's own affair.
+        How::LostCycle { .. } if library_call(&frames).is_some() => {
+            Some(Advice::FreeInTime(language))
+        }
+        _ => remedy(keeper, language),
+    };
+    if let Some(advice) = advice {
         let is_proven = !keeper.is_likely();
         for next in &mut verdict.next {
             *next = next.with_keeper(advice, is_proven);

@@ -28,6 +28,11 @@ fn of_path(path: &Path) -> Advice {
             .iter()
             .filter_map(|step| step.type_name.as_deref())
     };
+    let container = path.container.map(|container| &path.steps[container]);
+    // Its keys and values are other calls' arguments and results.
+    if let Some(cache) = container.filter(|of| of.type_name.as_deref() == Some("lru_cache")) {
+        return of_step(cache);
+    }
     let has_type = |begin: &str| types().any(|name| name.starts_with(begin));
     if types().any(is_node_of_autograd) {
         return Advice::DropGraph;
@@ -41,7 +46,6 @@ fn of_path(path: &Path) -> Advice {
     if path.chain().is_some() {
         return Advice::CutChain;
     }
-    let container = path.container.map(|container| &path.steps[container]);
     container.map_or(Advice::DropReference, of_step)
 }
 

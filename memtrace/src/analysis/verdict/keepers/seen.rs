@@ -92,7 +92,7 @@ fn of_most(
     };
     let blocks = f64::from(held);
     let is_of_most = blocks > 0.0 && blocks >= of_known.max(OF_ALL * f64::from(sampled));
-    let way = is_of_most.then_some(most.way)?;
+    let way = Some(most.way).filter(|way| is_of_most && !is_behind_others(way))?;
     let share = blocks / f64::from(sampled.max(1));
     let how = match &way.held {
         WayKind::Path(path) => {
@@ -135,6 +135,17 @@ fn of_most(
         },
     };
     Some((Keeper::new(how, None), None))
+}
+
+/// Whether memory of unknown use leads to the blocks: that names nothing that keeps them.
+fn is_behind_others(way: &Way) -> bool {
+    matches!(&way.held, WayKind::Path(path) if path.begins_in_other_blocks())
+}
+
+/// The same of most of the sampled blocks.
+pub(super) fn are_behind_others(holders: &Holders) -> bool {
+    let most = alike(&holders.ways).into_iter().next();
+    most.is_some_and(|most| is_behind_others(most.way) && 2 * most.blocks >= holders.sampled)
 }
 
 /// Whether nothing leads to the blocks, or only other such blocks do.
