@@ -1,6 +1,6 @@
 //! The line of a stack that its programmer knows.
 
-use super::{Frame, innermost_of_program, symbol::plain};
+use super::{Frame, innermost_of_program, runtime_heaps, symbol::plain};
 
 /// Prefixes of functions in the languages' own libraries.
 const LIBRARIES: &[&str] = &[
@@ -72,10 +72,33 @@ pub(crate) fn is_of_language(frame: &Frame) -> bool {
 /// Folders of the libraries that come with the system.
 const SYSTEM: &[&str] = &["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 
-/// Whether a native frame is of a library that comes with the system.
+/// Functions of such libraries that run a whole program: their call says nothing about what it does.
+const LOOPS: &[&str] = &[
+    "g_main_loop_run",
+    "g_main_context_iteration",
+    "g_application_run",
+    "gtk_main",
+    "QCoreApplication::exec",
+    "QEventLoop::exec",
+    "event_base_loop",
+    "ev_run",
+    "uv_run",
+];
+
+/// Whether a native frame is of a library that comes with the system, or of the runtime of a language.
 fn is_of_system(frame: &Frame) -> bool {
     let module = frame.module.as_deref().filter(|_| !frame.is_python());
-    module.is_some_and(|module| SYSTEM.iter().any(|folder| module.starts_with(folder)))
+    let file = frame.module_name().unwrap_or_default();
+    module.is_some_and(|module| {
+        let mut folders = SYSTEM.iter();
+        folders.any(|folder| module.starts_with(folder))
+            || runtime_heaps::in_file(file, |_| false).is_some()
+    })
+}
+
+fn is_loop(frame: &Frame) -> bool {
+    let function = frame.function.as_deref().map(plain);
+    function.is_some_and(|function| LOOPS.contains(&&*function))
 }
 
 /// Whether a native frame is certainly of the program itself: its file does not come with the system, or tells its lines.
@@ -90,19 +113,26 @@ fn is_of_program(frame: &Frame) -> bool {
 /// installed, otherwise the first that is of no language's library, and of none of the system's if the program called it.
 pub(crate) fn own_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
     let python = frames.iter().copied().filter(|frame| frame.is_python());
-    let native = || {
-        frames
-            .iter()
-            .copied()
-            .filter(|frame| !is_of_language(frame))
-    };
+    let native = frames
+        .iter()
+        .copied()
+        .filter(|frame| !is_of_language(frame));
+    let mut native = native.take_while(|frame| !is_loop(frame));
     innermost_of_program(python)
         .or_else(|| {
-            native()
-                .find(|frame| is_of_program(frame) || !is_of_system(frame))
-                .filter(|frame| is_of_program(frame))
+            let own = native.find(|frame| is_of_program(frame) || !is_of_system(frame))?;
+            is_of_program(own).then_some(own)
         })
-        .or_else(|| native().next())
+        .or_else(|| compared_line(frames))
+}
+
+/// As [`own_line`], but the innermost function of a library counts, too: growth is compared between machines there, because
+/// libraries may differ.
+pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
+    let python = frames.iter().copied().filter(|frame| frame.is_python());
+    let mut native = frames.iter().copied();
+    innermost_of_program(python)
+        .or_else(|| native.find(|frame| !is_of_language(frame)))
         .or(frames.first().copied())
 }
 
@@ -114,12 +144,6 @@ pub(crate) fn library_call<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
         .take_while(|frame| !std::ptr::eq(**frame, own));
     let called = inside.copied().last()?;
     (is_of_system(called) && !is_of_language(called)).then_some(called)
-}
-
-/// Where growth is compared between machines: in the library of the system that the program called, if it called one, which
-/// may differ, or else at the program's own line.
-pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
-    library_call(frames).or_else(|| own_line(frames))
 }
 
 /// The function of an extension that the innermost Python frame of a stack (leaf first) called.
@@ -174,6 +198,10 @@ mod tests {
             Some("xmlParseDocument")
         );
         assert_eq!(library_call(&[&push, &keep, &main]), None);
+        let run = native("g_main_loop_run", "/usr/lib/libglib-2.0.so.0");
+        assert_eq!(line(&[&parse, &run, &main]), is("xmlParseDocument"));
+        let all = [&parse, &keep, &main];
+        assert_eq!(compared_line(&all), Some(&parse));
         let server = native("main", "/usr/sbin/server");
         assert_eq!(line(&[&parse, &server]), is("xmlParseDocument"));
         assert_eq!(line(&[]), None);

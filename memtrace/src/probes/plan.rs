@@ -85,6 +85,9 @@ struct Candidate<'data> {
     group: usize,
 }
 
+/// Most functions of one file that are probed: a file may have any number of one name.
+const MOST_CANDIDATES: usize = 1 << 14;
+
 fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>> {
     let known = allocators::prefixes().count();
     let operators = known + extra.len();
@@ -92,6 +95,9 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     let names = Names::new(extra, operators);
     let mut found: Vec<Candidate<'data>> = Vec::new();
     for symbol in elf.functions() {
+        if found.len() == MOST_CANDIDATES {
+            break;
+        }
         if let Some((group, function)) = names.find(symbol.name) {
             found.push(Candidate {
                 symbol,

@@ -181,8 +181,9 @@ const MOST_SAMPLED: u32 = 4096;
 /// Nodes in a row from which on they are called a chain. Structures of a few that are alike are common.
 pub(crate) const LEAST_CHAIN: u64 = 8;
 
-/// The same of blocks, whose links have no names: a balanced tree of 65,000 nodes is not as deep.
-const LEAST_CHAIN_OF_BLOCKS: u64 = 32;
+/// The same of blocks, whose links have no names: a balanced tree is at most twice as deep as the binary logarithm of its
+/// number of nodes.
+const LEAST_CHAIN_OF_BLOCKS: u64 = 64;
 
 /// The beginning of the name of a root that is memory without a file.
 pub(crate) const ANONYMOUS: &str = "anonymous mapping";

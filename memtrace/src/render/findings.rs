@@ -176,11 +176,8 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
-            items.extend(
-                finding
-                    .rate()
-                    .and_then(|rate| beyond(verdict.class, line, rate)),
-            );
+            let rate = finding.rate().filter(|_| place(verdict).is_none());
+            items.extend(rate.and_then(|rate| beyond(verdict.class, line, rate)));
             items.extend(line.allocates.map(|frame| allocated(line, frame)));
             items.extend(line.calls.map(|frame| named("calling", "", frame)));
             items.extend(caller(line).map(|frame| named("called by", "", frame)));
@@ -285,10 +282,13 @@ fn look_at(at: &Named) -> Vec<Item> {
 fn beyond(class: Class, line: &Line, rate: f64) -> Option<Item> {
     /// Rates that differ less than this are equal within their error.
     const MORE: f64 = 1.25;
-    let is_space = matches!(class, Class::MappingLeak | Class::ThreadLeak);
-    let is_more = line.bytes > MORE * rate && !is_space;
+    let is_other = matches!(
+        class,
+        Class::MappingLeak | Class::ThreadLeak | Class::Pinned
+    );
+    let is_more = line.bytes > MORE * rate && !is_other;
     is_more.then(|| {
-        Item::new("but", "the process grows by less: a part was not written to yet, or lies where memory was free before")
+        Item::new("but", "the process grows by less: other memory was freed, or part of this was not written to yet")
     })
 }
 

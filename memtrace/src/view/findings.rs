@@ -108,13 +108,21 @@ impl<'a> Line<'a> {
         [self.allocates].into_iter().chain(others).flatten()
     }
 
-    /// Any line may need the next arena: one that allocates blocks says more.
+    /// Any line may need the next arena: one that allocates many of the blocks says more.
     fn put_arenas_last(&mut self) {
+        /// A container's own memory takes less than what it keeps.
+        const MANY: f64 = 0.1;
+        let many = MANY * self.bytes;
         let of_others: f64 = self.others.iter().map(|of| of.bytes).sum();
-        let other = self.others.iter_mut().find(|of| !of.are_arenas);
+        let other = self
+            .others
+            .iter_mut()
+            .find(|of| !of.are_arenas && of.bytes >= many);
         if let Some(other) = other.filter(|_| self.are_arenas) {
             std::mem::swap(&mut self.allocates, &mut other.allocates);
             std::mem::swap(&mut self.are_arenas, &mut other.are_arenas);
+            // Those were of the line of arenas.
+            (self.called_by, self.calls) = (None, None);
             other.bytes = self.bytes - of_others;
         }
     }
@@ -439,10 +447,15 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     };
     match known.find(is_same) {
         Some(known) => {
+            if line.bytes > known.bytes {
+                known.are_arenas = line.are_arenas;
+            }
             known.sum(&line, blocks);
             for part in line.others {
                 let mut others = known.others.iter_mut();
-                match others.find(|of| are_same(of.allocates, part.allocates)) {
+                match others.find(|of| {
+                    of.are_arenas == part.are_arenas && are_same(of.allocates, part.allocates)
+                }) {
                     Some(of) => of.bytes += part.bytes,
                     None => known.others.push(part),
                 }

@@ -63,9 +63,10 @@ impl Graph<'_> {
         Some(found)
     }
 
-    /// Those that the program uses, or has freed: their references, or the number of them, have changed since they were
-    /// counted. And those that are in a circle of references, or that one leads to: nothing else keeps itself alive.
-    pub(super) fn changed(
+    /// Two groups of the objects that were counted:
+    /// - those that the program uses, or has freed: their references, or the number of them, have changed since;
+    /// - those in a circle of references, or to which one leads: only a circle keeps itself alive.
+    pub(super) fn changed_and_circular(
         &self,
         python: &Python,
         counts: &FastMap<u64, u64>,
@@ -86,8 +87,8 @@ impl Graph<'_> {
         (changed, self.circular(python, again, memory))
     }
 
-    /// See [`Graph::changed`]. The others are those that are left when objects without references are taken away, and what
-    /// had references only from them, and so on.
+    /// What is left when objects without references are taken away, then those whose references were only from them, and so
+    /// on.
     fn circular(&self, python: &Python, from: Counts, memory: &dyn Memory) -> FastMap<u64, ()> {
         let Counts {
             mut counts,
@@ -101,7 +102,8 @@ impl Graph<'_> {
                 let slot = reference.checks.last().map(|check| check.address);
                 let is_counted = slot.is_some_and(|slot| slots.remove(&slot).is_some());
                 let count = counts.get_mut(&reference.target).filter(|_| is_counted);
-                if let Some(count) = count {
+                // It may refer to another object by now.
+                if let Some(count) = count.filter(|count| **count > 0) {
                     *count -= 1;
                     if *count == 0 {
                         rest.push(reference.target);

@@ -154,7 +154,8 @@ impl Graph<'_> {
             tracked.extend(missed);
         };
         self.look_again(&mut words, &rests, &counts.slots, again, memory, is_over);
-        let (changed, circular) = self.changed(python, &counts.counts, &tracked, memory);
+        let (changed, circular) =
+            self.changed_and_circular(python, &counts.counts, &tracked, memory);
         tracked.retain(|object| circular.contains_key(object));
         rests.retain(|object, _| !changed.contains_key(object));
         self.explained = counts.counts;
@@ -169,6 +170,12 @@ impl Graph<'_> {
         self.reach_unreached(Unreached::Hidden, hiders, memory, is_over);
         self.reach_unreached(Unreached::Cycle, tracked, memory, is_over);
         self.reach_unreached(Unreached::Frozen, frozen, memory, is_over);
+    }
+
+    /// Whether a root leads to the object at an address.
+    fn is_reached_from_root(&self, object: u64) -> bool {
+        let node = self.numbers.get(object);
+        self.is_reached(object) && !node.is_some_and(|node| self.is_unreached(node))
     }
 
     /// Whether the object at an address was reached.
@@ -373,7 +380,7 @@ impl Graph<'_> {
             });
             return match () {
                 () if !is_reference => Place::Free,
-                () if self.is_reached(object) => Place::Elsewhere,
+                () if self.is_reached_from_root(object) => Place::Elsewhere,
                 () if python.is_collected(memory, object) => Place::Seen(object),
                 () => Place::Hidden(object),
             };

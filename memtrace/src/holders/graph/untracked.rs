@@ -1,7 +1,7 @@
 //! Why objects are alive that no root reaches and that CPython's collector does not track, such as strings.
 
 use super::{
-    Graph, NodeId,
+    Graph, Holder, NodeId,
     unreached::{Again, Since},
 };
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
 
 impl Graph<'_> {
     /// Reaches those of the `sought` addresses that are of live objects to which nothing leads, or only a word that may be
-    /// left over in memory below unreached objects: the collector does not track them. The arguments are as above.
+    /// left over in memory below unreached objects: the collector does not track them. The arguments
+    /// are those of [`Graph::search_unreached`].
     pub(in crate::holders) fn search_untracked(
         &mut self,
         sought: &[u64],
@@ -62,11 +63,13 @@ impl Graph<'_> {
         true
     }
 
-    /// Whether the only path to a node is from an unreached object, and by a word whose meaning is not known.
+    /// Whether the only path to a node is from an unreached object, and ends with a word whose meaning is not known.
     fn is_behind_words(&self, node: NodeId) -> bool {
-        let cost = self.costs[node as usize];
-        self.is_unreached(node)
-            && (cost - cost::UNREACHED) % cost::UNREACHED_STEP >= cost::KNOWN_BLOCK
+        let Some(Holder::Node(holder)) = self.holder(node) else {
+            return false;
+        };
+        let price = self.costs[node as usize].saturating_sub(self.costs[holder as usize]);
+        self.is_unreached(node) && (self.object(holder).is_none() || price >= cost::UNTYPED)
     }
 
     /// Whether the memory at an address was not given back to its allocator.

@@ -119,8 +119,12 @@ impl Python {
         }
         if let Some((offset, cost)) = ty.items {
             let count = words.at(address + OB_SIZE).unwrap_or(0).min(MOST_ITEMS);
-            for offset in (offset..).step_by(8).take(count as usize) {
-                word(words, address + offset, Label::Word(offset), cost, visit);
+            // The size of a type may be any number while it is written.
+            for offset in (offset..=u64::MAX).step_by(8).take(count as usize) {
+                let Some(at) = address.checked_add(offset) else {
+                    break;
+                };
+                word(words, at, Label::Word(offset), cost, visit);
             }
         }
         let layout = &self.layout;

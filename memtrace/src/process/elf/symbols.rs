@@ -1,6 +1,6 @@
 //! Reads symbol tables a piece at a time: the tables of a tenant's file take any size.
 
-use super::ElfError;
+use super::error::ElfError;
 use crate::file::{Bytes, MOST_READ};
 use object::{
     Endianness, SectionIndex, elf, pod,
@@ -19,6 +19,9 @@ const SIZE: u64 = size_of::<Symbol>() as u64;
 
 /// How many are read at a time.
 const PIECE: u64 = 1 << 14;
+
+/// Most bytes of a name: each of millions of symbols may have a name without an end.
+const MOST_NAME: usize = 1 << 12;
 
 /// A symbol table; empty if the file has none of its kind.
 pub(super) struct Symbols<'data> {
@@ -51,6 +54,18 @@ fn read(
     Some((0..).map_while(of))
 }
 
+/// The name of a symbol among the `names` of its table; `None` if it is too long, or not UTF-8.
+pub(super) fn name_of<'data>(
+    symbol: &Symbol,
+    names: &'data [u8],
+    endian: Endianness,
+) -> Option<&'data str> {
+    let begin = names.get(symbol.st_name.get(endian) as usize..)?;
+    let begin = &begin[..begin.len().min(MOST_NAME)];
+    let name = StringTable::new(begin, 0, begin.len() as u64).get(0).ok()?;
+    std::str::from_utf8(name).ok()
+}
+
 impl<'data> Symbols<'data> {
     /// The file's table of this kind.
     pub(super) fn find(
@@ -75,7 +90,7 @@ impl<'data> Symbols<'data> {
         })
     }
 
-    /// The symbols of the table, up to one that cannot be read.
+    /// The symbols of the table, up to a piece that cannot be read.
     pub(super) fn iter(&self, data: Bytes<'data>) -> impl Iterator<Item = Symbol> + use<'data> {
         let (offset, count) = (self.offset, self.count);
         let pieces = (0..count).step_by(PIECE as usize);
@@ -91,18 +106,17 @@ impl<'data> Symbols<'data> {
         read(data, self.offset, index, 1)?.next()
     }
 
-    /// The table of their names; empty if it cannot be read.
+    /// The bytes of their names; empty if they cannot be read.
     pub(super) fn names(
         &self,
         sections: &Sections<'data>,
         endian: Endianness,
         data: Bytes<'data>,
-    ) -> StringTable<'data> {
-        let names = self.names.get_or_init(|| {
+    ) -> &'data [u8] {
+        self.names.get_or_init(|| {
             let section = sections.section(self.names_section).ok();
             let names = section.and_then(|section| section.data(endian, data).ok());
             names.unwrap_or_default()
-        });
-        StringTable::new(names, 0, names.len() as u64)
+        })
     }
 }

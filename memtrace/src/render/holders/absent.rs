@@ -17,7 +17,7 @@ pub(in super::super) fn absent(why: &Absent) -> String {
             format!("the search failed: {}", clean(error))
         }
         Absent::Ended => "the process ended before its memory could be searched".to_owned(),
-        Absent::BehindOthers => "memory leads to them that was there before the recording, or that an allocator of the program's own manages".to_owned(),
+        Absent::BehindOthers => "they are reached only through memory from before the recording, or of an allocator of the program's own".to_owned(),
         Absent::OthersFirst => "only the sites that grow most were searched for".to_owned(),
         Absent::Unknown(why) => unknown(*why).to_owned(),
         Absent::Several => "in several ways, none of them for most blocks".to_owned(),

@@ -21,7 +21,7 @@ use crate::{
     frames::{Frame, Language, language, library_call, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched, WayKind},
+    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
 };
 
 pub(crate) use absent::Absent;
@@ -119,20 +119,16 @@ impl Keepers<'_> {
         let is_open = matches!(class, Class::Undetermined | Class::Cache);
         let is_of_leak = leaks(class) || class == Class::MappingLeak;
         let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
-        let ways = self
-            .holders
-            .get(key)
-            .map(|of| &of.ways[..])
-            .unwrap_or_default();
-        let has_path = || ways.iter().any(|way| matches!(way.held, WayKind::Path(_)));
+        let holders = self.holders.get(key);
+        let is_answered = || holders.is_some_and(|of| !of.ways.is_empty());
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
             // The search saw what holds objects in these arenas, and it is not one container.
-            None if key.layer == Layer::Python && !ways.is_empty() => None,
+            None if key.layer == Layer::Python && is_answered() => None,
             // What was seen of some blocks is better than a guess about all.
-            None if has_path() => None,
+            None if holders.is_some_and(seen::has_path) => None,
             None => self.guess(class, key),
         }
     }

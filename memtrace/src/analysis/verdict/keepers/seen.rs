@@ -139,13 +139,29 @@ fn of_most(
 
 /// Whether memory of unknown use leads to the blocks: that names nothing that keeps them.
 fn is_behind_others(way: &Way) -> bool {
-    matches!(&way.held, WayKind::Path(path) if path.begins_in_other_blocks())
+    let WayKind::Path(path) = &way.held else {
+        return false;
+    };
+    let is_named = container(path).is_some_and(is_growing) || path.chain().is_some();
+    path.begins_in_other_blocks() && !is_named
 }
 
 /// The same of most of the sampled blocks.
 pub(super) fn are_behind_others(holders: &Holders) -> bool {
     let most = alike(&holders.ways).into_iter().next();
     most.is_some_and(|most| is_behind_others(most.way) && 2 * most.blocks >= holders.sampled)
+}
+
+/// Whether a path that names something was seen to a quarter of the sampled blocks.
+pub(super) fn has_path(holders: &Holders) -> bool {
+    let is_path = |way: &&Way| matches!(way.held, WayKind::Path(_)) && !is_behind_others(way);
+    let blocks: u32 = holders
+        .ways
+        .iter()
+        .filter(is_path)
+        .map(|way| way.blocks)
+        .sum();
+    blocks > 0 && 4 * u64::from(blocks) >= u64::from(holders.sampled)
 }
 
 /// Whether nothing leads to the blocks, or only other such blocks do.
