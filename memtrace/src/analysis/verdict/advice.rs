@@ -175,7 +175,9 @@ impl Advice {
 pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<Advice> {
     let of_cache = site.code.cache.map(Advice::SetCache);
     let longer = longer(context.quality);
-    let inside = site.code.runtime.map(|heap| Advice::LookInside(heap.tool));
+    let runtime = site.code.runtime;
+    let runtime = runtime.filter(|_| !context.is_lost_by_program(&site.key));
+    let inside = runtime.map(|heap| Advice::LookInside(heap.tool));
     let of_class = match class.description().next_of_site {
         Some(next) => next(context, site, longer),
         None => Advice::RecordLonger(longer),
