@@ -85,8 +85,8 @@ struct Candidate<'data> {
     group: usize,
 }
 
-/// Most functions of one file that are probed: a file may have any number of one name.
-const MOST_CANDIDATES: usize = 1 << 14;
+/// Most functions of one file that are probed: a tenant's file may have millions of one name.
+const MOST_CANDIDATES: usize = 1 << 12;
 
 fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>> {
     let known = allocators::prefixes().count();
@@ -96,6 +96,9 @@ fn candidates<'data>(elf: &Elf<'data>, extra: &[String]) -> Vec<Candidate<'data>
     let mut found: Vec<Candidate<'data>> = Vec::new();
     for symbol in elf.functions() {
         if found.len() == MOST_CANDIDATES {
+            tracing::warn!(
+                "a file has more than {MOST_CANDIDATES} functions to probe: the others are left out"
+            );
             break;
         }
         if let Some((group, function)) = names.find(symbol.name) {

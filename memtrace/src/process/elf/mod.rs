@@ -210,7 +210,7 @@ impl<'data> Elf<'data> {
 
     /// The functions that the file defines, dynamic symbols first; a function
     /// in both tables comes twice. Undefined symbols and IFUNCs (whose address
-    /// is their resolver's) are left out, as are names that are not UTF-8.
+    /// is their resolver's) are left out, as are names that are too long or not UTF-8.
     pub(crate) fn functions(&self) -> impl Iterator<Item = FunctionSymbol<'data>> {
         self.functions_of(&self.dynamic_symbols)
             .chain(self.functions_of(&self.symbols))
@@ -386,7 +386,7 @@ impl<'data> Elf<'data> {
             .flat_map(move |table| self.symbols_of(table, is_wanted))
     }
 
-    /// Those without a name that can be read are left out.
+    /// A symbol whose name cannot be read is left out.
     fn symbols_of(
         &self,
         table: &Symbols<'data>,
