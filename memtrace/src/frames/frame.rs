@@ -35,7 +35,29 @@ pub struct Frame {
     pub unresolved: Option<Unresolved>,
 }
 
+/// What a frame is shown by: a line that the compiler made several copies of is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shown<'a> {
+    kind: FrameKind,
+    function: Option<&'a str>,
+    module: Option<&'a str>,
+    source: (Option<&'a str>, Option<u32>),
+    /// Without a function.
+    file_offset: Option<u64>,
+}
+
 impl Frame {
+    /// See there.
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        Shown {
+            kind: self.kind,
+            function: self.function.as_deref(),
+            module: self.module.as_deref(),
+            source: (self.file.as_deref(), self.line),
+            file_offset: self.file_offset.filter(|_| self.function.is_none()),
+        }
+    }
+
     /// For an absolute address that belongs to no module.
     pub fn unknown(abs_addr: u64, cause: Cause) -> Frame {
         Frame {

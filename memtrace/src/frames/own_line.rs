@@ -126,6 +126,14 @@ pub(crate) fn own_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
         .or_else(|| compared_line(frames))
 }
 
+/// As [`own_line`], if it is certainly the program's.
+pub(crate) fn program_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
+    own_line(frames).filter(|own| match own.is_python() {
+        true => own.file.is_some() && !own.is_installed(),
+        false => is_of_program(own),
+    })
+}
+
 /// As [`own_line`], but the innermost function of a library counts, too: growth is compared between machines there, because
 /// libraries may differ.
 pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {

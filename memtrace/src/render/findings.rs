@@ -48,6 +48,10 @@ const AND: &str = "and";
 const PARTS: usize = 3;
 const LEAST_PART: f64 = 0.01;
 
+/// Of the other lines of a finding, this many are shown that have this share of its growth.
+const OTHERS: usize = 2;
+const LEAST_OTHER: f64 = 0.1;
+
 /// Label of the cost of the holes around the blocks.
 const BESIDES: &str = "besides";
 
@@ -331,31 +335,35 @@ fn by(bytes: f64, are_arenas: bool, frame: &Frame) -> Item {
     named(AND, &format!("{} {requested}by ", per_second(bytes)), frame)
 }
 
-/// The other lines of a finding than its `first`, and the keeper of a single one, if that is another and certain.
-fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Option<Item> {
-    match lines {
-        [] => None,
-        [
-            line @ Line {
-                allocates: Some(frame),
-                are_arenas,
-                bytes,
-                ..
-            },
-        ] => {
-            let mut item = by(*bytes, *are_arenas, frame);
-            let is_other = line.keeper != first.keeper;
-            let keeper = line.keeper.filter(|of| is_other && !of.is_likely());
-            if let Some(keeper) = keeper {
-                item.text += &format!("; {}", keeper_sentence(keeper, None));
+/// The other lines of a finding than its `first`, and the keeper of each, if that is another and certain. Small ones are
+/// counted, unless there is only one.
+fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Vec<Item> {
+    let of_first = first.keeper.map(|of| keeper_sentence(of, None));
+    let all: f64 = lines.iter().map(|line| line.bytes).sum();
+    let least = match lines {
+        [_] => 0.0,
+        _ => LEAST_OTHER * (first.bytes + all),
+    };
+    let matter = lines.iter().filter(|line| line.bytes >= least);
+    let mut items: Vec<Item> = matter
+        .filter_map(|line| {
+            let mut item = by(line.bytes, line.are_arenas, line.allocates?);
+            let keeper = line.keeper.filter(|of| !of.is_likely());
+            let kept = keeper.map(|of| keeper_sentence(of, None));
+            if let Some(kept) = kept.filter(|kept| Some(kept) != of_first.as_ref()) {
+                item.text += &format!("; {kept}");
             }
             Some(item)
-        }
-        _ => {
-            let more = plural(lines.len() as u64, "other line");
-            Some(Item::new(AND, format!("{more}, see below")))
-        }
+        })
+        .take(OTHERS)
+        .collect();
+    let rest = (lines.len() - items.len()) as u64;
+    if rest > 0 {
+        let what = if items.is_empty() { "other" } else { "more" };
+        let more = plural(rest, &format!("{what} line"));
+        items.push(Item::new(AND, format!("{more}, see below")));
     }
+    items
 }
 
 /// `leak (grade B): Service.log keeps 25 blocks/s (137 KiB/s)`, and `the holes around them cost 1.1
@@ -376,6 +384,10 @@ fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<Item> {
 fn sentence(verdict: &Verdict, line: &Line) -> String {
     if line.bytes <= 0.0 {
         return verdict.class.meaning().into();
+    }
+    if verdict.class == Class::Cache && verdict.rate.is_none() {
+        let name = line.allocates.map_or("memory".into(), subject);
+        return format!("{name} grew to a limit");
     }
     let leaks = verdict.class.is_leak();
     let keeper = line.keeper.and_then(|kept| {

@@ -303,6 +303,10 @@ pub(crate) fn place(process: &Verdict) -> Option<Device> {
     })
 }
 
+/// Shares of a process's growth at a line that is named as the largest; the most if the process hardly grows.
+const LEAST_NAMED: f64 = 0.05;
+const MOST_NAMED: f64 = 1.25;
+
 /// The line to look at first for a process whose sites are not to blame.
 fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
     let mut accounts = found.accounts.iter();
@@ -320,6 +324,12 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
         class if class.is_of_machine() || place(process).is_some() => None,
         _ => {
             let (site, rate) = of_process.largest?;
+            // More took the place of other memory, and much less is not what grows.
+            let of_all = process.rate.map_or(1.0, |all| rate / all);
+            let is_flat = process.class == Class::None;
+            if of_all < LEAST_NAMED || is_flat && of_all > MOST_NAMED {
+                return None;
+            }
             let keeper = found.holders.get(&site);
             let keeper = keeper.and_then(|of| keeper_of(of, &found.stacks));
             Some(Named::Largest {
@@ -471,20 +481,9 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     sort(lines);
 }
 
-/// Whether two frames are shown alike: a line that the compiler made several copies of is one.
+/// Whether two frames are shown alike.
 fn are_same(one: Option<&Frame>, other: Option<&Frame>) -> bool {
-    let is_same = |one: &Frame, other: &Frame| {
-        let is_same_code = one.function.is_some() || one.file_offset == other.file_offset;
-        is_same_code
-            && (one.kind, &one.function, &one.module)
-                == (other.kind, &other.function, &other.module)
-            && (&one.file, one.line) == (&other.file, other.line)
-    };
-    match (one, other) {
-        (Some(one), Some(other)) => is_same(one, other),
-        (None, None) => true,
-        _ => false,
-    }
+    one.map(Frame::shown) == other.map(Frame::shown)
 }
 
 /// An observation on one site outweighs a guess on another one of the same line.

@@ -202,8 +202,9 @@ fn judge(pair: &Pair, leaks: bool, diagnosis: Diagnosis) -> Result<Said> {
     // As the headline does: among the sites of a line, an observed holder counts for more than a probable one.
     let kept_by = || fastest.iter().filter_map(|site| site.kept_by.as_ref());
     let kept_by = kept_by().find(|of| of.how == "path").or(kept_by().next());
-    // Memory that no container keeps has no such line.
+    // Memory that no container keeps has no such line: that of a leaked reference is the native code that took it.
     let keeps = kept_by
+        .filter(|of| of.how != "surplus-reference")
         .map(|of| &of.line)
         .filter(|line| line.function.is_some());
     Ok(Said {

@@ -56,7 +56,13 @@ pub(super) fn largest(judging: &Judging) -> Option<Finding> {
         parts.retain(|part| part.class.is_leak());
         parts.first()?;
     }
-    parts.sort_by(|a, b| b.share.total_cmp(&a.share));
+    // That something leaks is known of a part; of what is undetermined, nothing is.
+    let has_leak = parts.iter().any(|part| part.class.is_leak());
+    let is_last = |part: &Part| has_leak && part.class == Class::Undetermined;
+    parts.sort_by(|a, b| {
+        let by_share = b.share.total_cmp(&a.share);
+        is_last(a).cmp(&is_last(b)).then(by_share)
+    });
     // Free memory between leaking blocks cannot be distinguished from memory that would be free
     // without them.
     let leak = parts.iter().position(|part| part.class == Class::Leak);

@@ -1,14 +1,17 @@
-//! Sites whose stacks are the same up to the program's own line and differ in its callers, taken together. A compiler that
-//! replaces code while it runs, another caller or a template splits a line, and some of its stacks end when others begin.
+//! Sites of one line, taken together. Their stacks may differ in the callers: a compiler that replaces code while it runs,
+//! another caller or a template splits a line, and some of its stacks end when others begin. Or they differ inside a library
+//! that the line calls, which may allocate at hundreds of places.
 
 use super::context::Context;
 use crate::{
     analysis::series::{Ages, SiteSeries},
     event::Layer,
-    frames::{Frame, own_line},
+    frames::{Frame, own_line, program_line},
+    hash::FastMap,
 };
 
-/// The sites of each line that has several in one layer. Arenas are judged together anyway.
+/// The sites of each line that has several in one layer, all with the same stack inside of it. Arenas are judged together
+/// anyway.
 pub(super) fn of_several<'a>(
     context: &Context<'a>,
     sites: impl Iterator<Item = &'a SiteSeries>,
@@ -33,6 +36,25 @@ pub(super) fn of_several<'a>(
     }
     let lines = lines.into_iter().map(|(_, sites)| sites);
     lines.filter(|sites| sites.len() > 1).collect()
+}
+
+/// The sites of each of the program's lines that has several in one layer, whatever they called there.
+pub(super) fn of_program<'a>(
+    context: &Context<'a>,
+    sites: impl Iterator<Item = &'a SiteSeries>,
+) -> Vec<Vec<&'a SiteSeries>> {
+    let mut lines: FastMap<_, Vec<&SiteSeries>> = FastMap::default();
+    for site in sites.filter(|site| site.key.layer != Layer::Python) {
+        let frames: Vec<&Frame> = context.stacks.get(site.key.stack).of_caller().collect();
+        if let Some(line) = program_line(&frames) {
+            let key = (site.key.layer, site.key.device, line.shown());
+            lines.entry(key).or_default().push(site);
+        }
+    }
+    lines
+        .into_values()
+        .filter(|sites| sites.len() > 1)
+        .collect()
 }
 
 /// The sum of sites, with the key and the code of the one that has most.

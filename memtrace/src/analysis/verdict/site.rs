@@ -17,8 +17,8 @@ use super::{
     subjects::{COUNT_FLOOR, Grown, JudgedSite, LIVE, SiteFinding},
     survival::{self, Survival},
     thresholds::{
-        FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, PROCESS_FLOOR, SITE_FLOOR, SLOWING, STEADY,
-        STEADY_BY_WORK, WITHOUT_STACK,
+        FALSE_DISCOVERIES, HOLDER_FLOOR, LAST_BLOCKS, PROCESS_FLOOR, REPORTED, SITE_FLOOR, SLOWING,
+        STEADY, STEADY_BY_WORK, WITHOUT_STACK,
     },
 };
 use crate::{
@@ -53,6 +53,11 @@ static WITHOUT: Statement = Statement {
 static OF_LINE: Statement = Statement {
     name: "stacks_of_line",
     sentence: "{stacks} stacks of one line together, as code and callers change:",
+};
+
+static OF_CALLS: Statement = Statement {
+    name: "stacks_below_line",
+    sentence: "{stacks} stacks below one line of the program together, the largest of them here:",
 };
 
 static OF_POOL: Statement = Statement {
@@ -97,6 +102,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
         .collect();
     add_pools(context, &offset, &mut judged);
     add_lines(context, &offset, &mut judged);
+    add_calls(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
 }
@@ -124,11 +130,7 @@ fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
 
 /// Judges the sites of a line together that do not leak each by itself. If they do together, each has its part.
 fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
-    let leaks = |site: &SiteSeries| {
-        let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
-        leaks.any(|of| of.verdict.scope == Scope::Site(site.key))
-    };
-    let sites = tested_sites(context).filter(|site| !leaks(site));
+    let sites = tested_sites(context).filter(|site| !leaks(judged, site));
     for line in line::of_several(context, sites) {
         let found = together(context, offset, &line);
         if let Some(found) = found.filter(|(class, _)| class.is_leak()) {
@@ -137,6 +139,39 @@ fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
             replace(context, judged, &line, &found, &of_line);
         }
     }
+}
+
+/// Judges what a line of the program called as one site, where it is spread over parts of which none leaks by itself.
+fn add_calls(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+    let sites = tested_sites(context).filter(|site| !leaks(judged, site));
+    for line in line::of_program(context, sites) {
+        let found = together(context, offset, &line);
+        let growth = |site: &SiteSeries| context.window.change(&site.live_bytes);
+        let found = found.filter(|(class, all)| {
+            let is_part = |site: &&SiteSeries| growth(site) < REPORTED * all.growth;
+            class.is_leak() && line.iter().all(is_part)
+        });
+        if let Some(((class, mut found), all)) = found.zip(line::together(&line)) {
+            let stacks = Amount::Count(line.len() as f64);
+            found
+                .evidence
+                .insert(0, OF_CALLS.with([("stacks", stacks)]));
+            remove(judged, &line);
+            judged.push(finish(context, &all, (class, found)));
+        }
+    }
+}
+
+fn leaks(judged: &[JudgedSite], site: &SiteSeries) -> bool {
+    let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
+    leaks.any(|of| of.verdict.scope == Scope::Site(site.key))
+}
+
+fn remove(judged: &mut Vec<JudgedSite>, sites: &[&SiteSeries]) {
+    judged.retain(|of| {
+        let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
+        !scopes.any(|scope| of.verdict.scope == scope)
+    });
 }
 
 /// The class of the sum of sites.
@@ -159,11 +194,7 @@ fn replace(
     found: &(Class, SiteFinding),
     why: &Evidence,
 ) {
-    let is_one = |of: &JudgedSite| {
-        let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
-        scopes.any(|scope| of.verdict.scope == scope)
-    };
-    judged.retain(|of| !is_one(of));
+    remove(judged, sites);
     let (class, all) = found;
     let evidence = [std::slice::from_ref(why), &all.evidence].concat();
     let Context { series, window, .. } = context;

@@ -374,13 +374,19 @@ fn named(class: Class, largest: f64) -> String {
 #[test]
 fn a_line_is_named_even_if_none_is_to_blame() {
     for class in [Class::Undetermined, Class::Shmem, Class::None] {
-        let text = named(class, 1024.0);
-        let line = "\n  grows most    1.0 KiB/s by Classifier.forward  /srv/server.py:11\n";
+        let text = named(class, 1_048_576.0);
+        let line = "\n  grows most    1.0 MiB/s by Classifier.forward  /srv/server.py:11\n";
         assert!(text.contains(line), "{text}");
+        let text = named(class, 1024.0);
+        assert!(!text.contains("grows most"), "next to nothing: {text}");
     }
+    // What took the place of other memory does not make a process grow.
+    let more = 4_194_304.0;
+    assert!(named(Class::Undetermined, more).contains("grows most"));
+    assert!(!named(Class::None, more).contains("grows most"));
     let mut found = leak();
     found.verdicts = vec![verdict(Class::Undetermined, Scope::Process, 2_097_152.0)];
-    found.accounts[0].named.largest = Some((SITE, 1024.0));
+    found.accounts[0].named.largest = Some((SITE, 1_048_576.0));
     let path = WayKind::Path(history(None));
     found
         .holders

@@ -20,7 +20,7 @@ pub(in super::super) fn absent(why: &Absent) -> String {
         Absent::BehindOthers => "they are reached only through memory from before the recording, or of an allocator of the program's own".to_owned(),
         Absent::OthersFirst => "only the sites that grow most were searched for".to_owned(),
         Absent::Unknown(why) => unknown(*why).to_owned(),
-        Absent::Several => "in several ways, none of them for most blocks".to_owned(),
+        Absent::Several => "in several ways, and none of them for nearly all blocks".to_owned(),
     }
 }
 

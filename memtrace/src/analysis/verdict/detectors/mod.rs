@@ -121,7 +121,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[copy_on_write::FORKED],
     },
     Question {
-        asks: "does it grow? the part with the largest share, at least 30 %; the next one is the runner-up",
+        asks: "does it grow? the part with the largest share, at least 30 %, but one that is undetermined after those that leak; the next one is the runner-up",
         rules: &[
             pinned::PART,
             page_cache::PART,

@@ -21,7 +21,7 @@ use crate::{
     frames::{Frame, Language, language, library_call, own_line},
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Fact, Holders, Origin, Stack, Stacks, Unsearched},
+    recording::{Fact, Holders, Origin, Stack, Stacks, StepKind, Unsearched},
 };
 
 pub(crate) use absent::Absent;
@@ -90,10 +90,8 @@ impl Keepers<'_> {
         match (self.holders.get(key), self.unsearched) {
             (Some(of), _) if of.ways.is_empty() => of.unknown.map(Absent::Unknown),
             (Some(of), _) if seen::are_behind_others(of) => Some(Absent::BehindOthers),
-            (Some(of), _) => match seen::has_most(of) {
-                false => Some(Absent::Several),
-                true => of.unknown.map(Absent::Unknown),
-            },
+            (Some(of), _) if seen::are_known(of) => Some(Absent::Several),
+            (Some(of), _) => of.unknown.map(Absent::Unknown),
             (None, Some(why)) => Some(Absent::Unsearched(why.clone())),
             (None, None) if is_searched() => Some(Absent::OthersFirst),
             (None, None) => row.ended_ns.map(|_| Absent::Ended),
@@ -135,15 +133,16 @@ impl Keepers<'_> {
 
     /// Adds the line that fills a container, if its growth shows that line.
     fn with_line(&self, mut keeper: Keeper, class: Class, key: &SiteKey) -> Found {
-        let alike = keeper
-            .container()
-            .and_then(|container| guessed::filled_like(container, self.series, self.stacks));
-        let (line, buffer) = match alike {
-            Some((line, buffer)) => (Some(line), Some(buffer)),
-            None => self
-                .guess(class, key)
-                .map_or((None, None), |(guess, buffer)| (guess.line, buffer)),
+        let container = keeper.container();
+        let alike = container.and_then(|of| guessed::filled_like(of, self.series, self.stacks));
+        // A container of C++ that grew as well does not show who fills one of Python's.
+        let is_python = container.is_some_and(|of| of.kind == StepKind::Object);
+        let guessed = || {
+            let (guess, buffer) = self.guess(class, key)?;
+            let line = guess.line.filter(|line| line.is_python() || !is_python)?;
+            Some((line, buffer?))
         };
+        let (line, buffer) = alike.or_else(guessed).unzip();
         keeper.line = line;
         (keeper, buffer)
     }

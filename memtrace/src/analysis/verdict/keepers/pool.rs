@@ -10,12 +10,13 @@ use crate::{
     recording::{Holders, Path, Stacks, StepKind},
 };
 
-/// A container that certainly keeps the blocks of a site, as one search saw it.
+/// A container that keeps the blocks of a site, as one search saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
     process: ProcessId,
     seen: Option<Duration>,
     container: u32,
+    is_certain: bool,
 }
 
 impl Pool {
@@ -26,11 +27,11 @@ impl Pool {
             return None;
         };
         let has_many = keeper.has_growing() || has_several(path);
-        let is_certain = has_many && !keeper.is_likely();
         Some(Pool {
             process: holders.site.process,
             seen: holders.seen,
-            container: path.container_number.filter(|_| is_certain)?,
+            container: path.container_number.filter(|_| has_many)?,
+            is_certain: !keeper.is_likely(),
         })
     }
 }
@@ -44,7 +45,7 @@ fn has_several(path: &Path) -> bool {
     })
 }
 
-/// The sites of each container that keeps the blocks of several in one layer. Arenas are judged together anyway.
+/// The sites of each container that certainly keeps the blocks of several in one layer. Arenas are judged together anyway.
 pub(in super::super) fn pools<'a>(
     context: &Context<'a>,
     sites: impl Iterator<Item = &'a SiteSeries>,
@@ -52,7 +53,8 @@ pub(in super::super) fn pools<'a>(
     let mut pools: Vec<(Pool, Vec<&SiteSeries>)> = Vec::new();
     for site in sites.filter(|site| site.key.layer != Layer::Python) {
         let holders = context.holders.get(&site.key);
-        let Some(pool) = holders.and_then(|of| Pool::of(of, context.stacks)) else {
+        let pool = holders.and_then(|of| Pool::of(of, context.stacks));
+        let Some(pool) = pool.filter(|pool| pool.is_certain) else {
             continue;
         };
         let place = |site: &SiteSeries| (site.key.layer, site.key.device);

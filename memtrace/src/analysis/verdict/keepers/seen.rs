@@ -45,11 +45,10 @@ pub(crate) fn alike(ways: &[Way]) -> Vec<Alike<'_>> {
     all
 }
 
-/// Whether one way of keeping counts for half of the sampled blocks, or of those with a known holder.
-pub(super) fn has_most(holders: &Holders) -> bool {
-    let known: u32 = holders.ways.iter().map(|way| way.blocks).sum();
-    let most = alike(&holders.ways).into_iter().next();
-    most.is_some_and(|most| 2 * most.blocks >= known.min(holders.sampled))
+/// Whether the holders of half of the sampled blocks are known.
+pub(super) fn are_known(holders: &Holders) -> bool {
+    let known: u64 = holders.ways.iter().map(|way| u64::from(way.blocks)).sum();
+    2 * known >= u64::from(holders.sampled)
 }
 
 /// The holder of most of the blocks, and the site of the container's own memory; `None` if no way
@@ -185,7 +184,11 @@ fn are_alike(a: &Way, b: &Way) -> bool {
                 };
                 a.len() == b.len() && a.iter().zip(b).all(same)
             }
-            _ => a == b,
+            (None, None) if a != b => match (trunk(a), trunk(b)) {
+                (Some(trunk), Some(other)) => trunk == other && a.is_of_words() == b.is_of_words(),
+                _ => false,
+            },
+            (a, b) => a == b,
         },
         (WayKind::Surplus(a), WayKind::Surplus(b)) | (WayKind::Hidden(a), WayKind::Hidden(b)) => {
             first_type(a) == first_type(b)
@@ -193,6 +196,14 @@ fn are_alike(a: &Way, b: &Way) -> bool {
         (WayKind::Cycle(a, _), WayKind::Cycle(b, _)) => a == b,
         (a, b) => a == b,
     }
+}
+
+/// The steps of a path to a tree or the like, up to the first that is only a place inside of an object or a block.
+fn trunk(path: &Path) -> Option<Vec<(StepKind, &str)>> {
+    let mut steps = path.steps.iter().map(|step| (step.kind, &*step.name));
+    let inside = steps.position(|(_, name)| name.starts_with("+0x"))?;
+    let before = path.steps[..inside].iter();
+    Some(before.map(|step| (step.kind, &*step.name)).collect())
 }
 
 /// The type of the first step of a path.

@@ -96,6 +96,54 @@ fn a_container_is_named_even_if_the_kind_of_growth_is_open() {
 }
 
 #[test]
+fn paths_into_one_tree_count_together() {
+    let branch = |root: &'static str, place: &'static str, key: &'static str| {
+        let mut path = tree();
+        path.steps = vec![
+            step(StepKind::Frame, root, ""),
+            step(StepKind::Object, ": context", "Context"),
+            step(StepKind::Object, place, "node"),
+            step(StepKind::Object, key, "bytes"),
+        ];
+        (path.container, path.expression) = (None, None);
+        WayKind::Path(path)
+    };
+    let [one, other, of_another] = [
+        branch("run", "+0x10", "[a]"),
+        branch("run", "+0x18", "[b]"),
+        branch("serve", "+0x18", "[b]"),
+    ];
+    let is_path = |ways| matches!(path(ways), Some(How::Path { .. }));
+    assert!(is_path(vec![(30, one.clone()), (30, other)]));
+    assert!(!is_path(vec![(30, one), (30, of_another)]));
+}
+
+#[test]
+fn the_holders_of_most_blocks_are_several_or_unknown() {
+    let absent = |ways| {
+        let found = of(&|t| Moment {
+            memory: resident(20.0 + t, 2.0, 0.0),
+            sites: vec![site(HEAP, "grow", t)],
+            holders: vec![Holders {
+                unknown: Some(Unknown::Unclear),
+                ..holders(heap_site(1), 64, Vec::clone(&ways))
+            }],
+            ..Moment::default()
+        });
+        let sites = found.verdicts.iter();
+        let mut sites = sites.filter(|of| of.scope == Scope::Site(heap_site(1)));
+        sites.next().unwrap().absent.clone()
+    };
+    let mut list = history(None);
+    list.steps[2].growth_per_s = Some(0.0);
+    let list = WayKind::Path(list);
+    let two = |blocks| vec![(blocks, list.clone()), (20, WayKind::Path(tree()))];
+    assert_eq!(absent(two(43)), Some(Absent::Several));
+    let unclear = Some(Absent::Unknown(Unknown::Unclear));
+    assert_eq!(absent(vec![(20, list.clone())]), unclear);
+}
+
+#[test]
 fn paths_through_one_container_count_together() {
     let list = history(None);
     let mut graph = list.clone();

@@ -56,6 +56,34 @@ fn other_blocks_of_a_line_are_judged_apart() {
 }
 
 #[test]
+fn what_a_line_calls_leaks_together_if_it_is_spread() {
+    const PLACES: [&str; 5] = [
+        "std::a;grow;main",
+        "std::b;grow;main",
+        "std::c;grow;main",
+        "std::d;grow;main",
+        "std::e;grow;main",
+    ];
+    // One place after the other has the whole growth.
+    let found = of(&|t| {
+        let sites = PLACES.iter().zip(0u8..).map(|(name, place)| {
+            let mib = (t - 20.0 * f64::from(place)).clamp(0.0, 20.0);
+            site(HEAP, name, mib)
+        });
+        Moment {
+            memory: resident(5.0 + t, 2.0, 0.0),
+            sites: sites.collect(),
+            ..Moment::default()
+        }
+    });
+    expect(&found, Class::Leak);
+    let sites = &found.verdicts[1..];
+    assert_eq!(sites.len(), 1, "{found:#?}");
+    let rate = sites[0].rate.unwrap();
+    assert!((rate - MIB).abs() < 0.05 * MIB, "{rate}");
+}
+
+#[test]
 fn parts_that_end_do_not_end_the_growth() {
     let found = of(&|t| pair(t, ("first", t.min(75.0)), ("then", (t - 75.0).max(0.0))));
     expect(&found, Class::Undetermined);
