@@ -5,6 +5,7 @@
 mod counted;
 mod follow;
 mod leftovers;
+mod marked;
 mod structures;
 mod unreached;
 mod untracked;

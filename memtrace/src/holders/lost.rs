@@ -26,6 +26,46 @@ pub(super) enum Lost {
     Cycle(Vec<NodeId>),
 }
 
+/// The blocks of a group that seem lost.
+#[derive(Debug, Default)]
+pub(super) struct LostOf {
+    pub(super) blocks: Vec<(NodeId, Lost)>,
+    /// How many more there are to which words with marks may point.
+    pub(super) marked: usize,
+}
+
+impl LostOf {
+    /// Blocks that are in use if one of these is.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let blocks = self.blocks.iter();
+        blocks.flat_map(|(block, how)| [*block].into_iter().chain(how.first().iter().copied()))
+    }
+
+    /// Leaves out the blocks that are in use if the marked ones are. If these are half of them, the others are alike, and
+    /// the words that point to them were missed.
+    pub(super) fn leave_out(&mut self, is_marked: impl Fn(NodeId) -> bool) {
+        let all = self.blocks.len();
+        self.blocks.retain(|(block, how)| {
+            !is_marked(*block) && !how.first().iter().any(|&it| is_marked(it))
+        });
+        if 2 * self.blocks.len() <= all {
+            self.blocks.clear();
+        }
+        self.marked = all - self.blocks.len();
+    }
+}
+
+impl Lost {
+    /// The blocks that keep the block.
+    fn first(&self) -> &[NodeId] {
+        match self {
+            Self::Alone => &[],
+            Self::With(first) => std::slice::from_ref(first),
+            Self::Cycle(blocks) => blocks,
+        }
+    }
+}
+
 /// The lost blocks of a process. They are read when they are needed.
 pub(super) struct LostBlocks<'a> {
     graph: &'a Graph<'a>,
@@ -131,6 +171,32 @@ mod tests {
         assert_eq!(of(1, &[(1, 2), (2, 3)]), Lost::With(3));
         // A circle that something lost leads to is lost with that.
         assert_eq!(of(1, &[(1, 2), (2, 1), (2, 3)]), Lost::With(3));
+    }
+
+    #[test]
+    fn blocks_to_which_marked_words_point_are_not_lost() {
+        let blocks = || {
+            let with = [(2, Lost::With(1)), (3, Lost::Cycle(vec![4, 5]))];
+            let alone = (10..14).map(|block| (block, Lost::Alone));
+            LostOf {
+                blocks: with.into_iter().chain(alone).collect(),
+                marked: 0,
+            }
+        };
+        assert_eq!(blocks().nodes().count(), 9);
+        let left = |marked: &[NodeId]| {
+            let mut of = blocks();
+            of.leave_out(|node| marked.contains(&node));
+            (of.blocks.len(), of.marked)
+        };
+        assert_eq!(left(&[]), (6, 0));
+        assert_eq!(left(&[12]), (5, 1));
+        assert_eq!(left(&[1, 5]), (4, 2));
+        // Most are, so the others are, too.
+        assert_eq!(left(&[1, 5, 10]), (0, 6));
+        let mut none = LostOf::default();
+        none.leave_out(|_| true);
+        assert_eq!((none.blocks.len(), none.marked), (0, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{
     doubts::Doubts,
     error::Error,
     graph::{Graph, NodeId, RootWord, Unreached},
-    lost::{Lost, LostBlocks},
+    lost::{Lost, LostBlocks, LostOf},
     memory::{Cached, Live},
     native::{self, Block, Native},
     python::Python,
@@ -68,6 +68,8 @@ pub(super) struct Scene<'a> {
     pub(super) mapped: &'a [Extent],
     pub(super) site_of: &'a dyn Fn(u64) -> Option<SiteKey>,
     pub(super) redact: bool,
+    /// Whether the user has ended the search.
+    pub(super) is_over: &'a dyn Fn() -> bool,
     pub(super) why_no_python: Option<String>,
     pub(super) longest_stop: Duration,
     /// Whether no other search follows this one.
@@ -255,6 +257,10 @@ impl Scene<'_> {
             });
             return Ok(unknown.collect());
         }
+        let lost = self.lost_of(groups);
+        if (self.is_over)() {
+            return Err(Error::Over);
+        }
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {
@@ -265,13 +271,13 @@ impl Scene<'_> {
             ways.retain(|way| {
                 matches!(way.held, WayKind::Path(_)) || 2 * way.blocks as usize >= own.len()
             });
-            ways.extend(self.lost_ways(addresses));
+            ways.extend(self.lost_ways(&lost[group]));
             ways.sort_by_key(|way| std::cmp::Reverse(way.blocks));
             let unproven = rest.iter().filter(|(of, _)| *of == group);
             let unproven: Vec<NodeId> = unproven.map(|(_, node)| *node).collect();
             Looked {
                 sampled: addresses.len() as u32,
-                unknown: self.unknown(addresses, &ways, &unproven),
+                unknown: self.unknown(addresses, &ways, &unproven, &lost[group]),
                 ways,
             }
         });
@@ -279,7 +285,13 @@ impl Scene<'_> {
     }
 
     /// Why some of these addresses are held in no way that is known; to the `unproven` nodes a path leads.
-    fn unknown(&self, addresses: &[u64], ways: &[Way], unproven: &[NodeId]) -> Option<Unknown> {
+    fn unknown(
+        &self,
+        addresses: &[u64],
+        ways: &[Way],
+        unproven: &[NodeId],
+        lost: &LostOf,
+    ) -> Option<Unknown> {
         let known: usize = ways.iter().map(|way| way.blocks as usize).sum();
         let is_unclear = |node: &&NodeId| {
             let root = self.graph.path(**node).map(|(root, _)| root);
@@ -287,10 +299,12 @@ impl Scene<'_> {
         };
         let unclear = unproven.iter().filter(is_unclear).count();
         let changing = unproven.len() - unclear;
-        let gone = addresses.len().saturating_sub(known + unproven.len());
+        let others = known + unproven.len() + lost.marked;
+        let gone = addresses.len().saturating_sub(others);
         let reasons = [
             (gone, Unknown::Gone),
             (unclear, Unknown::Unclear),
+            (lost.marked, Unknown::Marked),
             (changing, Unknown::Changing),
         ];
         let most = reasons.into_iter().max_by_key(|(blocks, _)| *blocks);
@@ -342,20 +356,41 @@ impl Scene<'_> {
         self.graph.reached(address).or_else(object)
     }
 
-    /// The ways of those addresses at which there is a live block, and nothing that leads to it.
-    fn lost_ways(&self, addresses: &[u64]) -> Vec<Way> {
-        let mut ways: Vec<Way> = Vec::new();
-        let naming = self.naming();
+    /// For each group, the live blocks at its addresses to which nothing leads, and how each of them is lost.
+    fn lost_of(&self, groups: &[&[u64]]) -> Vec<LostOf> {
         let lost = LostBlocks::new(self.graph, self.cached.now());
         let blocks = self.graph.blocks;
-        let lost_blocks = addresses.iter().filter(|&&at| self.is_lost(at));
-        for block in lost_blocks.filter_map(|&address| blocks.containing(address)) {
-            let held = match lost.how(block as NodeId) {
+        let of_groups = groups.iter().map(|addresses| {
+            let addresses = addresses.iter().filter(|&&at| self.is_lost(at));
+            let blocks = addresses.filter_map(|&at| blocks.containing(at));
+            let blocks = blocks.map(|block| (block as NodeId, lost.how(block as NodeId)));
+            LostOf {
+                blocks: blocks.collect(),
+                marked: 0,
+            }
+        });
+        let mut of_groups: Vec<LostOf> = of_groups.collect();
+        let starts = of_groups.iter().flat_map(LostOf::nodes);
+        let starts = starts.map(|node| (self.graph.address(node), ()));
+        let pid = self.subject.pid();
+        let marked = self
+            .graph
+            .marked(&starts.collect(), pid, self.cached, self.is_over);
+        let is_marked = |node| marked.contains_key(&self.graph.address(node));
+        of_groups.iter_mut().for_each(|of| of.leave_out(is_marked));
+        of_groups
+    }
+
+    /// The ways in which they are lost.
+    fn lost_ways(&self, lost: &LostOf) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        let naming = self.naming();
+        for (_, how) in &lost.blocks {
+            let held = match how {
                 Lost::Alone => WayKind::Nothing,
-                Lost::With(first) => WayKind::LostWith(Path::of(vec![naming.block(first)])),
+                Lost::With(first) => WayKind::LostWith(Path::of(vec![naming.block(*first)])),
                 Lost::Cycle(blocks) => {
-                    let mut steps: Vec<Step> =
-                        blocks.into_iter().map(|it| naming.block(it)).collect();
+                    let mut steps: Vec<Step> = blocks.iter().map(|&it| naming.block(it)).collect();
                     // Wherever the search enters the circle, it is the same one.
                     let by_type = |(_, step): &(usize, &Step)| step.type_name.clone();
                     let first = steps.iter().enumerate().max_by_key(by_type);

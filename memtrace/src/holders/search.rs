@@ -500,6 +500,7 @@ fn search_once<T>(
         mapped: how.asked.mapped,
         site_of: known.site_of,
         redact: known.redact,
+        is_over: known.is_over,
         why_no_python: notes.first().cloned().filter(|_| python.is_none()),
         longest_stop: Duration::ZERO,
         is_last: how.is_last,

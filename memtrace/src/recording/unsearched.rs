@@ -22,6 +22,8 @@ pub(crate) enum Unknown {
     Changing,
     /// Words that may or may not be references lead to them.
     Unclear,
+    /// Words that have their addresses below marks in the upper bits may be references to them.
+    Marked,
     /// They are free again, or of an allocator whose blocks are not known.
     Gone,
     /// No object in these arenas was reached.
@@ -29,13 +31,20 @@ pub(crate) enum Unknown {
 }
 
 impl Unknown {
-    const ALL: [Self; 4] = [Self::Changing, Self::Unclear, Self::Gone, Self::NoObject];
+    const ALL: [Self; 5] = [
+        Self::Changing,
+        Self::Unclear,
+        Self::Marked,
+        Self::Gone,
+        Self::NoObject,
+    ];
 
     /// As in recordings.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Changing => "changing",
             Self::Unclear => "unclear",
+            Self::Marked => "marked",
             Self::Gone => "gone",
             Self::NoObject => "no-object",
         }
@@ -80,4 +89,17 @@ fn rows(connection: &Connection) -> rusqlite::Result<FastMap<ProcessId, Unsearch
             Ok((ProcessId(row.get(0)?), why))
         })?
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_read_as_it_was_written() {
+        for why in Unknown::ALL {
+            assert_eq!(Unknown::named(why.name()), Some(why));
+        }
+        assert_eq!(Unknown::named("none"), None);
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
 use std::{collections::BTreeMap, ops::Range};
 
 /// Most bytes that are searched for words that refer to an object: some seconds.
-const MOST_BYTES: u64 = 8 << 30;
+pub(super) const MOST_BYTES: u64 = 8 << 30;
 
 /// Most words that are kept: a program may have any number.
 const MOST_WORDS: usize = 1 << 20;
@@ -294,17 +294,7 @@ impl Graph<'_> {
             return Some(found);
         };
         let bounds = *first..last + 1;
-        let blocks = (0..self.blocks.len()).map(|number| self.blocks.block(number));
-        let blocks = blocks.chain(since.younger.iter().copied());
-        let ranges = self.native_roots();
-        let stacks = self.python.map(|python| python.stacks(memory.now()));
-        let stacks = stacks.into_iter().flatten();
-        let ranges: Vec<Range<u64>> = ranges
-            .map(|range| range.start..range.end)
-            .chain(blocks.map(|block| block.start..block.start + block.size))
-            .chain(since.pools.iter().cloned())
-            .chain(stacks.map(|(stack, top)| stack.start..top))
-            .collect();
+        let ranges: Vec<Range<u64>> = self.all_memory(since, memory).collect();
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         if bytes > MOST_BYTES {
             return None;
@@ -349,6 +339,24 @@ impl Graph<'_> {
             }
         }
         Some(found)
+    }
+
+    /// All memory that may have references: what may be a root, blocks, objects, and stacks of Python.
+    pub(super) fn all_memory(
+        &self,
+        since: &Since,
+        memory: &Cached<Live>,
+    ) -> impl Iterator<Item = Range<u64>> {
+        let blocks = (0..self.blocks.len()).map(|number| self.blocks.block(number));
+        let blocks = blocks.chain(since.younger.iter().copied());
+        let ranges = self.native_roots();
+        let stacks = self.python.map(|python| python.stacks(memory.now()));
+        let stacks = stacks.into_iter().flatten();
+        ranges
+            .map(|range| range.start..range.end)
+            .chain(blocks.map(|block| block.start..block.start + block.size))
+            .chain(since.pools.iter().cloned())
+            .chain(stacks.map(|(stack, top)| stack.start..top))
     }
 
     /// What the word at an address is part of, which has the address of an object. `left`: references that may be read

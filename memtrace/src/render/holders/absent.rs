@@ -29,6 +29,7 @@ pub(super) const fn unknown(why: Unknown) -> &'static str {
     match why {
         Unknown::Changing => "the references to them changed while they were read",
         Unknown::Unclear => "words point to them that may or may not be references",
+        Unknown::Marked => "words with marks in their upper bits may point to them",
         Unknown::Gone => "they are free again, or of an allocator whose blocks are not known",
         Unknown::NoObject => "no object in these arenas was reached",
     }

@@ -418,4 +418,11 @@ fn what_is_unknown_has_a_reason() {
             "held: unknown for the 9 blocks examined: the references to them changed while they were read"
         ]
     );
+    of.unknown = Some(Unknown::Marked);
+    assert_eq!(
+        lines(&of, None),
+        [
+            "held: unknown for the 9 blocks examined: words with marks in their upper bits may point to them"
+        ]
+    );
 }
