@@ -299,12 +299,15 @@ impl Scene<'_> {
         };
         let unclear = unproven.iter().filter(is_unclear).count();
         let changing = unproven.len() - unclear;
-        let others = known + unproven.len() + lost.marked;
+        let may_be_lost = addresses.iter().filter(|&&at| self.may_be_lost(at));
+        let may_be_lost = may_be_lost.count();
+        let others = known + unproven.len() + lost.marked + may_be_lost;
         let gone = addresses.len().saturating_sub(others);
         let reasons = [
             (gone, Unknown::Gone),
             (unclear, Unknown::Unclear),
             (lost.marked, Unknown::Marked),
+            (may_be_lost, Unknown::OtherAllocator),
             (changing, Unknown::Changing),
         ];
         let most = reasons.into_iter().max_by_key(|(blocks, _)| *blocks);
@@ -409,23 +412,43 @@ impl Scene<'_> {
 
     /// Whether there is a live block, and nothing that leads to it.
     fn is_lost(&self, address: u64) -> bool {
-        let blocks = self.graph.blocks;
-        let memory = self.cached.now();
-        let is_object = || self.graph.object_at(address, memory).is_some();
-        if self.reached(address).is_some() || self.graph.is_in_pool(address) || is_object() {
+        let Some(number) = self.unreached(address) else {
             return false;
-        }
-        // Another allocator may have freed it since, unseen.
-        let is_known = self.native.note.is_none();
-        let is_allocated = |number: usize| {
-            let block = blocks.block(number);
-            match self.mapped.iter().any(|&(start, _)| start == block.start) {
-                // Those that were unmapped meanwhile are no blocks.
-                true => true,
-                false => is_known && native::is_allocated(memory, block),
-            }
         };
-        blocks.containing(address).is_some_and(is_allocated)
+        let block = self.graph.blocks.block(number);
+        // Mappings that were unmapped meanwhile are no blocks.
+        self.is_mapped(block)
+            || !self.has_other_allocator() && native::is_allocated(self.cached.now(), block)
+    }
+
+    /// Whether there is a block of another allocator than glibc's, and nothing that leads to it. It was live when the
+    /// recording ended; the allocator may have freed it since, unseen.
+    fn may_be_lost(&self, address: u64) -> bool {
+        let block = self.unreached(address);
+        let block = block.map(|number| self.graph.blocks.block(number));
+        self.has_other_allocator() && block.is_some_and(|block| !self.is_mapped(block))
+    }
+
+    fn has_other_allocator(&self) -> bool {
+        self.native.note.is_some()
+    }
+
+    /// Whether a block is a mapping that is sought.
+    fn is_mapped(&self, block: Block) -> bool {
+        let mut mapped = self.mapped.iter();
+        mapped.any(|&(start, _)| start == block.start)
+    }
+
+    /// The block at an address that has no object, and to which nothing leads.
+    fn unreached(&self, address: u64) -> Option<usize> {
+        let is_object = || {
+            let object = self.graph.object_at(address, self.cached.now());
+            object.is_some()
+        };
+        match self.reached(address).is_some() || self.graph.is_in_pool(address) || is_object() {
+            true => None,
+            false => self.graph.blocks.containing(address),
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Unknown {
     Unclear,
     /// Words that have their addresses below marks in the upper bits may be references to them.
     Marked,
+    /// No pointer to them was found, but an allocator whose blocks are not known may have freed them since.
+    OtherAllocator,
     /// They are free again, or of an allocator whose blocks are not known.
     Gone,
     /// No object in these arenas was reached.
@@ -31,10 +33,11 @@ pub(crate) enum Unknown {
 }
 
 impl Unknown {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Changing,
         Self::Unclear,
         Self::Marked,
+        Self::OtherAllocator,
         Self::Gone,
         Self::NoObject,
     ];
@@ -45,6 +48,7 @@ impl Unknown {
             Self::Changing => "changing",
             Self::Unclear => "unclear",
             Self::Marked => "marked",
+            Self::OtherAllocator => "other-allocator",
             Self::Gone => "gone",
             Self::NoObject => "no-object",
         }

@@ -30,6 +30,9 @@ pub(super) const fn unknown(why: Unknown) -> &'static str {
         Unknown::Changing => "the references to them changed while they were read",
         Unknown::Unclear => "words point to them that may or may not be references",
         Unknown::Marked => "words with marks in their upper bits may point to them",
+        Unknown::OtherAllocator => {
+            "no pointer to them was found, but an allocator that is not glibc's may have freed them since"
+        }
         Unknown::Gone => "they are free again, or of an allocator whose blocks are not known",
         Unknown::NoObject => "no object in these arenas was reached",
     }

@@ -425,4 +425,11 @@ fn what_is_unknown_has_a_reason() {
             "held: unknown for the 9 blocks examined: words with marks in their upper bits may point to them"
         ]
     );
+    of.unknown = Some(Unknown::OtherAllocator);
+    assert_eq!(
+        lines(&of, None),
+        [
+            "held: unknown for the 9 blocks examined: no pointer to them was found, but an allocator that is not glibc's may have freed them since"
+        ]
+    );
 }
