@@ -344,10 +344,7 @@ impl<'a> Graph<'a> {
         if let Some(met) = &mut self.met {
             met.add_root(target, matches!(root, RootWord::Unreached(_)));
         }
-        let interior = match root {
-            RootWord::Native(..) | RootWord::Register(_) => self.interior(target, reference.target),
-            RootWord::Python | RootWord::Younger | RootWord::Unreached(_) => 0,
-        };
+        let interior = self.interior_from(root, target, reference.target);
         let cost = cost::with(reference.cost, interior);
         if cost < self.costs[target as usize] {
             let holder = ROOT | self.roots.len() as u32;

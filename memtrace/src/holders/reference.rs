@@ -112,6 +112,9 @@ pub(super) mod cost {
     /// What a word costs more that leads into a block, not to its start: most pointers do not, but what is left over
     /// in memory may be any number.
     pub(in super::super) const INTERIOR: u32 = 100;
+    /// The same of a word that leads behind a header: SQLite puts the size of each block before it, `new[]` the number of
+    /// elements, and a second base class begins there.
+    pub(in super::super) const BEHIND_HEADER: u32 = 20;
     /// What a reference costs more from a holder that had changed when an earlier search read it again. Less than a
     /// word on a stack: another path with names is better, and words are not.
     pub(in super::super) const DOUBTED: u32 = 90;

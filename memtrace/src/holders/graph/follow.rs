@@ -1,8 +1,9 @@
 //! The references of an object or a block, and its size.
 
-use super::{Graph, NodeId, word};
+use super::{Graph, NodeId, RootWord, word};
 use crate::holders::{
     memory::{Cached, Live, Memory},
+    native::RootKind,
     pools::Piece,
     python::Object,
     reference::{Label, Reference, cost},
@@ -163,12 +164,23 @@ impl Graph<'_> {
         piece.map_or(0, |piece| piece.size)
     }
 
-    /// What a word costs more that leads into `target`, and not to its start.
-    pub(super) fn interior(&self, target: NodeId, value: u64) -> u32 {
-        match self.address(target) == value {
-            true => 0,
-            false => cost::INTERIOR,
-        }
+    /// What a word of a root costs more that leads into `target`, and not to its start. On a stack and in a register,
+    /// what is left over may be any number.
+    pub(super) fn interior_from(&self, root: RootWord, target: NodeId, value: u64) -> u32 {
+        let behind_header = match root {
+            RootWord::Native(_, RootKind::Global | RootKind::ThreadLocal) => cost::BEHIND_HEADER,
+            RootWord::Native(..) | RootWord::Register(_) => cost::INTERIOR,
+            RootWord::Python | RootWord::Younger | RootWord::Unreached(_) => return 0,
+        };
+        interior(value.wrapping_sub(self.address(target)), behind_header)
+    }
+
+    /// The same of a word of a block.
+    fn interior(&self, target: NodeId, value: u64) -> u32 {
+        interior(
+            value.wrapping_sub(self.address(target)),
+            cost::BEHIND_HEADER,
+        )
     }
 
     fn follow_block(&mut self, node: NodeId, cost: u32, memory: &Cached<Live>) {
@@ -214,10 +226,37 @@ impl Graph<'_> {
     }
 }
 
+/// The cost of a word by its distance from the start of what it leads into.
+fn interior(distance: u64, behind_header: u32) -> u32 {
+    match distance {
+        0 => 0,
+        8 | 16 => behind_header,
+        _ => cost::INTERIOR,
+    }
+}
+
 /// The cost of a word of a block, depending on whether its class is known.
 fn cost_in(has_class: bool) -> u32 {
     match has_class {
         true => cost::KNOWN_BLOCK,
         false => cost::BLOCK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_behind_headers_are_reached_from_a_variable_rather_than_from_a_stack() {
+        let hop = |distance| cost::BLOCK + interior(distance, cost::BEHIND_HEADER);
+        let from = |root, hops, distance| root + hops * hop(distance);
+        let (variable, stack) = (cost::KNOWN_BLOCK, cost::STACK);
+        for distance in [0, 8, 16] {
+            assert!(from(variable, 2, distance) < from(stack, 1, distance));
+        }
+        // A word that leads anywhere else into a block is believed last.
+        assert!(from(variable, 1, 24) > from(stack, 0, 0));
+        assert!(from(variable, 3, 8) < from(variable, 1, 24) + cost::BLOCK);
     }
 }
