@@ -250,10 +250,8 @@ impl Naming<'_> {
                 (kind, name, false)
             }
             Origin::Register(register) => {
-                let name = self
-                    .native
-                    .roots
-                    .describe_register(&self.native.modules, &register);
+                let Native { roots, modules, .. } = self.native;
+                let name = roots.describe_register(self.memory, modules, &register);
                 (StepKind::Register, name, false)
             }
             Origin::Unreached(why) => (StepKind::Interpreter, format!("{why:?}"), false),

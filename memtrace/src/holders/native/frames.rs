@@ -58,8 +58,7 @@ impl Functions {
         }
     }
 
-    /// Name of the function whose frame, on the stack of a thread as it is now, an address is in. For one of the C library,
-    /// also the function that called it: the word may be a variable of that one, in a register that was saved.
+    /// Name of the function whose frame, on the stack of a thread as it is now, an address is in, as [`Functions::named`].
     pub(super) fn at(
         &self,
         memory: &(impl Memory + Sync + ?Sized),
@@ -67,16 +66,34 @@ impl Functions {
         tid: u32,
         address: u64,
     ) -> Option<String> {
-        let (registers, copy) = self.threads.with(tid, |thread| {
-            let registers = arch::unwinding_from(thread.registers.as_ref()?);
-            Some((registers, copy(memory, registers.sp, address)))
-        })??;
-        let mut frames = frames_from(modules, registers, &copy, address);
-        let pc = frames.next()?;
+        let (registers, copy) = self.stack(memory, tid, Some(address))?;
+        self.named(modules, frames_from(modules, registers, &copy, address))
+    }
+
+    /// Name of the function that a thread is in now, as [`Functions::named`].
+    pub(super) fn current(
+        &self,
+        memory: &(impl Memory + Sync + ?Sized),
+        modules: &Modules,
+        tid: u32,
+    ) -> Option<String> {
+        let (registers, copy) = self.stack(memory, tid, None)?;
+        let mut frames = frames_from(modules, registers, &copy, registers.sp).peekable();
+        match frames.peek() {
+            Some(_) => self.named(modules, frames),
+            // Nothing says how to leave it.
+            None => self.named(modules, std::iter::once(registers.pc)),
+        }
+    }
+
+    /// Name of the first function of these. For one of the C library, also the function that called it: a word of its
+    /// frame, or one of its registers, may be a variable of that one, which it keeps for it.
+    fn named(&self, modules: &Modules, mut pcs: impl Iterator<Item = u64>) -> Option<String> {
+        let pc = pcs.next()?;
         let name = self.name(modules, pc)?;
         let is_of_libc = |pc: &u64| modules.containing(*pc).is_some_and(Module::is_libc);
         let caller = match is_of_libc(&pc) {
-            true => frames.find(|pc| !is_of_libc(pc)),
+            true => pcs.find(|pc| !is_of_libc(pc)),
             false => None,
         };
         Some(match caller.and_then(|pc| self.name(modules, pc)) {
@@ -85,10 +102,18 @@ impl Functions {
         })
     }
 
-    /// Name of the function that a thread is in now.
-    pub(super) fn current(&self, modules: &Modules, tid: u32) -> Option<String> {
-        let registers = self.threads.with(tid, |thread| thread.registers)??;
-        self.name(modules, arch::unwinding_from(&registers).pc)
+    /// Registers of a thread, and its stack up to an address; `None`: where it is now.
+    fn stack(
+        &self,
+        memory: &(impl Memory + Sync + ?Sized),
+        tid: u32,
+        address: Option<u64>,
+    ) -> Option<(Registers, StackCopy)> {
+        self.threads.with(tid, |thread| {
+            let registers = arch::unwinding_from(thread.registers.as_ref()?);
+            let copy = copy(memory, registers.sp, address.unwrap_or(registers.sp));
+            Some((registers, copy))
+        })?
     }
 
     /// Name of the function that an address is in.
@@ -180,7 +205,7 @@ fn frames_from<'a>(
 }
 
 /// A function's name as a call: demangled ones have their parameters already.
-pub(super) fn called(name: &str) -> String {
+fn called(name: &str) -> String {
     match name.ends_with(')') {
         true => name.to_owned(),
         false => format!("{name}()"),

@@ -2,7 +2,7 @@
 
 use super::super::memory::Memory;
 use super::super::reference::cost;
-use super::frames::{Functions, called};
+use super::frames::Functions;
 use super::threads::{self, Storage, Tasks, Thread};
 use super::{Blocks, Modules, Threads};
 use crate::{
@@ -214,6 +214,7 @@ impl Roots {
     /// A programmer's name for a register; as [`Roots::describe`].
     pub(in crate::holders) fn describe_register(
         &self,
+        memory: &(impl Memory + Sync + ?Sized),
         modules: &Modules,
         register: &RegisterRoot,
     ) -> String {
@@ -223,9 +224,9 @@ impl Roots {
             .find(|thread| thread.tid == register.tid);
         let name = thread.map_or("", |thread| &thread.name);
         let mut what = format!("thread {name}: register {}", register.name);
-        let current = self.functions.current(modules, register.tid);
+        let current = self.functions.current(memory, modules, register.tid);
         if let Some(function) = current {
-            what += &format!(" of {}", called(&function));
+            what += &format!(" of {function}");
         }
         what
     }

@@ -22,7 +22,7 @@ fn holders(target: &Target, roots: &Roots, address: u64) -> Vec<String> {
         roots
             .registers()
             .filter(|register| register.value == address)
-            .map(|register| roots.describe_register(&target.modules, &register)),
+            .map(|register| roots.describe_register(&target.memory, &target.modules, &register)),
     );
     found
 }
@@ -102,6 +102,19 @@ fn registers_hold_blocks() {
     let found = holders(&target, &roots, target.address("register"));
     let is_rbx = |place: &String| place.starts_with("thread spinner: register rbx of spinner(");
     assert!(found.iter().any(is_rbx), "{found:?}");
+}
+
+#[test]
+fn a_register_in_the_c_library_is_named_with_the_caller() {
+    let target = Target::start(&[]);
+    let roots = target.roots();
+    let mut named = roots
+        .registers()
+        .map(|register| roots.describe_register(&target.memory, &target.modules, &register));
+    let is_of_serve = |name: String| {
+        name.starts_with("thread worker-3: register ") && name.contains(", called by serve(")
+    };
+    assert!(named.any(is_of_serve));
 }
 
 #[test]
