@@ -4,7 +4,7 @@
 mod container;
 mod named;
 
-use self::named::Named;
+use self::named::{Named, are_elements};
 use super::{
     circle,
     graph::{Graph, NodeId, Unreached},
@@ -219,7 +219,7 @@ impl Naming<'_> {
     }
 
     fn origin(&self, origin: &Origin) -> Named {
-        let mut general = None;
+        let (mut general, mut word) = (None, None);
         let (kind, name, is_expression) = match *origin {
             Origin::Python(root) => {
                 let kind = match root {
@@ -241,6 +241,7 @@ impl Naming<'_> {
                     RootKind::Stack => StepKind::Stack,
                     RootKind::Mapping => StepKind::Mapping,
                 };
+                word = Some(address);
                 let modules = &self.native.modules;
                 // The elements of an array.
                 general = modules
@@ -261,6 +262,7 @@ impl Naming<'_> {
             step: Step::new(kind, name),
             node: None,
             is_expression,
+            word,
         }
     }
 
@@ -307,6 +309,7 @@ impl Naming<'_> {
             },
             node: Some(node),
             is_expression,
+            word: None,
         }
     }
 
@@ -417,17 +420,20 @@ impl Naming<'_> {
         let common = common(first, paths);
         let root = &first[0];
         let mut roots = paths.iter().filter_map(|path| path.first());
-        // An array of pointers, as the table of a hash map.
-        let is_array = roots.any(|of| of.step.name != root.step.name);
-        let container = container::of(first, common).or(is_array.then_some(0));
+        // Elements of an array, as the table of a hash map, or members of a structure.
+        let differ = roots.any(|of| of.step.name != root.step.name);
+        let words = paths.iter().filter_map(|path| path.first()?.word);
+        let is_array = differ && are_elements(words.collect());
+        let container = container::of(first, common).or(differ.then_some(0));
         let chain = container::chain(first, common).filter(|it| container == Some(*it.start()));
         let mut steps: Vec<Step> = Vec::new();
         let mut at = None;
         let mut row = 1;
         for (index, named) in first.iter().enumerate() {
             let mut step = named.step.clone();
-            if index == 0 && is_array {
-                step.name = format!("{}[i]", named.general);
+            if index == 0 && differ {
+                let element = if is_array { "[i]" } else { "" };
+                step.name = format!("{}{element}", named.general);
             }
             if index > common && ["[i]", "[key]"].contains(&&*named.general) {
                 step.name.clone_from(&named.general);
@@ -510,6 +516,7 @@ fn structure(offset: u64) -> Named {
         step,
         node: None,
         is_expression: false,
+        word: None,
     }
 }
 

@@ -74,6 +74,7 @@ mod tests {
             general: name.to_owned(),
             node: None,
             is_expression: true,
+            word: None,
         }
     }
 

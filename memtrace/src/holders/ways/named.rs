@@ -2,6 +2,18 @@
 
 use crate::{holders::graph::NodeId, recording::Step};
 
+/// Words of a variable that are an array whatever their distances: a structure rarely has as many that lead to the same.
+const MANY: usize = 8;
+
+/// Whether words of one variable are elements of an array, and not members of a structure, such as the two ends of a list.
+pub(super) fn are_elements(mut words: Vec<u64>) -> bool {
+    words.sort_unstable();
+    words.dedup();
+    let mut distances = words.windows(2).map(|pair| pair[1] - pair[0]);
+    let first = distances.next();
+    words.len() >= MANY || words.len() >= 3 && distances.all(|distance| Some(distance) == first)
+}
+
 /// A step, before similar ones are merged.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
@@ -11,6 +23,8 @@ pub(super) struct Named {
     /// `None` for the root.
     pub(super) node: Option<NodeId>,
     pub(super) is_expression: bool,
+    /// Of a root that is a word of memory: its address.
+    pub(super) word: Option<u64>,
 }
 
 impl Named {
@@ -27,5 +41,22 @@ impl Named {
         self.step.kind == other.step.kind
             && self.general == other.general
             && self.step.type_name == other.step.type_name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_list_are_no_elements_of_an_array() {
+        assert!(!are_elements(vec![0x80, 0x78, 0x80]));
+        assert!(!are_elements(vec![0x10, 0x78, 0x80]));
+        assert!(!are_elements(vec![]));
+        // A ring, and buckets of a hash table.
+        assert!(are_elements(vec![0x28, 0x10, 0x40, 0x10]));
+        assert!(are_elements(
+            (0..10).map(|key| 8 * (key * key % 64)).collect()
+        ));
     }
 }
