@@ -17,7 +17,7 @@ use super::{
 use crate::{
     hash::FastMap,
     ledger::SiteKey,
-    recording::{Collector, Path, STRUCTURE, Step, StepKind, Way, WayKind},
+    recording::{Collector, PERHAPS_WEAK, Path, STRUCTURE, Step, StepKind, Way, WayKind},
 };
 use std::{cell::RefCell, cmp::Reverse, collections::HashMap};
 
@@ -165,6 +165,11 @@ impl Naming<'_> {
             if is_in_block && link.label.is_word() {
                 step.general = WORD.to_owned();
             }
+            let holder = named.last().and_then(|of| of.node);
+            if self.may_be_weak(holder, link.label, node) {
+                step.general = PERHAPS_WEAK.to_owned();
+                step.step.name = PERHAPS_WEAK.to_owned();
+            }
             if let (Label::Local(_), Some(holder)) = (link.label, named.last()) {
                 step.is_expression = local(&mut step, holder);
             }
@@ -198,6 +203,26 @@ impl Naming<'_> {
             native::node_of(self.memory, block).map(str::to_owned)
         };
         of_type.map(|name| name.to_string()).or_else(structure)
+    }
+
+    /// Whether a word that leads to a block may be that of a `std::weak_ptr`: to the counts of references, or to the object
+    /// with those in the next word.
+    fn may_be_weak(&self, holder: Option<NodeId>, label: Label, node: NodeId) -> bool {
+        let Label::Word(offset) = label else {
+            return false;
+        };
+        if self.graph.object(node).is_some() {
+            return false;
+        }
+        let Native { types, modules, .. } = self.native;
+        let next = || self.memory.word(self.graph.address(holder?) + offset + 8);
+        let block = self.graph.blocks.block(node as usize);
+        let mut places = [Some(block.start), next()].into_iter().flatten();
+        let weak = places.find_map(|at| {
+            let class = types.class_of(self.memory, modules, at)?;
+            native::weak_references(self.memory, &class, at, block)
+        });
+        weak.is_some_and(|weak| weak > 0)
     }
 
     /// A block by its type alone.

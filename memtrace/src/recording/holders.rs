@@ -175,6 +175,9 @@ pub(crate) const STRUCTURE: &str = "structure in C";
 /// The name of a step that is a value of a running frame, or what is left over of one.
 pub(crate) const PERHAPS_IN_USE: &str = ": value perhaps in use";
 
+/// The name of a step to a block to which weak references exist: this may be one, and keeps nothing then.
+pub(crate) const PERHAPS_WEAK: &str = "perhaps weak";
+
 /// More blocks of a site are never searched for.
 const MOST_SAMPLED: u32 = 4096;
 
@@ -200,8 +203,8 @@ impl Path {
     }
 
     /// Whether nothing but their values says that some of its words are pointers: those of memory that may not be in use,
-    /// of a stack that leads to a Python object, of the values of a running frame, of structures in C, or all of them, in
-    /// blocks of no known type.
+    /// of a stack that leads to a Python object, of the values of a running frame, of structures in C, those that may be
+    /// weak references, or all of them, in blocks of no known type.
     pub(crate) fn is_of_words(&self) -> bool {
         let is_block = |step: &Step, of: Option<&str>| {
             step.kind == StepKind::Block && step.type_name.as_deref() == of
@@ -216,9 +219,10 @@ impl Path {
                     .first()
                     .is_some_and(|step| step.kind == StepKind::Object)
             || rest.iter().all(|step| is_block(step, None))
-            || rest
-                .iter()
-                .any(|step| is_block(step, Some(STRUCTURE)) || step.name == PERHAPS_IN_USE)
+            || rest.iter().any(|step| {
+                let is_doubtful = [PERHAPS_IN_USE, PERHAPS_WEAK].contains(&&*step.name);
+                is_doubtful || is_block(step, Some(STRUCTURE))
+            })
     }
 
     /// Whether its root is a word of memory that may not be in use.

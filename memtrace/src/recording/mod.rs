@@ -48,8 +48,8 @@ pub(crate) use facts::{Fact, PACKAGE_FOLDERS, capacity_of};
 pub(crate) use fold::SHORT_LIVED;
 pub(crate) use history::{IntervalId, SiteFigures};
 pub(crate) use holders::{
-    ANONYMOUS, Answer, AsOf, Collector, Found, Holders, Kept, LEAST_CHAIN, PERHAPS_IN_USE, Path,
-    Retainer, Retainers, STRUCTURE, Sample, Step, StepKind, Way, WayKind,
+    ANONYMOUS, Answer, AsOf, Collector, Found, Holders, Kept, LEAST_CHAIN, PERHAPS_IN_USE,
+    PERHAPS_WEAK, Path, Retainer, Retainers, STRUCTURE, Sample, Step, StepKind, Way, WayKind,
 };
 pub(crate) use open::Recording;
 pub(crate) use overview::Overview;

@@ -9,6 +9,7 @@ mod modules;
 mod roots;
 mod scan;
 mod shapes;
+mod shared;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
 pub(in crate::holders) use scan::Scanner;
 pub(in crate::holders) use shapes::node_of;
+pub(in crate::holders) use shared::weak_references;
 pub(in crate::holders) use stop::{Stop, StopError, Stopped, Threads, Urgent};
 pub(in crate::holders) use types::Types;
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     frames::fixture::{native, python},
     recording::{
-        Collector, PERHAPS_IN_USE, STRUCTURE, Step, StepKind, Unknown,
+        Collector, PERHAPS_IN_USE, PERHAPS_WEAK, STRUCTURE, Step, StepKind, Unknown,
         fixture::{heap_site, history, holders, step, tree},
     },
 };
@@ -109,6 +109,11 @@ fn a_path_of_words_alone_is_likely() {
     assert!(kept(path).is_likely());
     let mut path = history(None);
     path.steps[1].name = PERHAPS_IN_USE.to_owned();
+    assert!(kept(path).is_likely());
+    // A weak reference keeps nothing.
+    let mut path = tree();
+    let weak = step(StepKind::Block, PERHAPS_WEAK, "app::View (make_shared)");
+    path.steps.push(weak);
     assert!(kept(path).is_likely());
     let mut path = history(None);
     path.steps[0] = step(StepKind::Stack, "thread main: stack of serve()", "");
