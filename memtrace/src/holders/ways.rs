@@ -49,6 +49,9 @@ pub(super) struct Naming<'a> {
 /// Lengths of containers at one moment, by node.
 pub(super) type Lengths = HashMap<NodeId, u64>;
 
+/// Instead of a node: the table of functions that `atexit` calls.
+const AT_EXIT: NodeId = NodeId::MAX;
+
 /// Lengths of the containers on these paths.
 pub(super) fn lengths<'a>(
     graph: &Graph<'_>,
@@ -58,16 +61,25 @@ pub(super) fn lengths<'a>(
     let Some(python) = graph.python else {
         return Lengths::new();
     };
-    let nodes = witnesses.flat_map(|witness| &witness.steps);
     let mut lengths = Lengths::new();
-    for WitnessStep { node, .. } in nodes {
-        if let Some(object) = graph.object(*node)
-            && let Some(Length { value, .. }) = python.length(memory, object)
-        {
-            lengths.insert(*node, value);
+    for witness in witnesses {
+        if is_at_exit(witness) && !lengths.contains_key(&AT_EXIT) {
+            let length = python.at_exit_length(memory);
+            lengths.extend(length.map(|length| (AT_EXIT, length)));
+        }
+        for WitnessStep { node, .. } in &witness.steps {
+            if let Some(object) = graph.object(*node)
+                && let Some(Length { value, .. }) = python.length(memory, object)
+            {
+                lengths.insert(*node, value);
+            }
         }
     }
     lengths
+}
+
+fn is_at_exit(witness: &Witness) -> bool {
+    matches!(witness.origin, Origin::Python(Root::AtExit))
 }
 
 /// How many elements a second each container got.
@@ -142,6 +154,10 @@ impl Naming<'_> {
             // The root has its name already.
             named[0].node = Some(first.node);
             rest = after;
+        }
+        if is_at_exit(witness) {
+            named[0].step.length = lengths.get(&AT_EXIT).copied();
+            named[0].step.growth_per_s = growth.get(&AT_EXIT).copied();
         }
         while let [WitnessStep { node, link }, after @ ..] = rest {
             let index = labels.len() - rest.len();

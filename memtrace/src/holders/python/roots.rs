@@ -266,6 +266,14 @@ impl Python {
         }
     }
 
+    /// How many functions are registered by `atexit`; `None`: they are in a list, or their place is not known.
+    pub(in super::super) fn at_exit_length(&self, memory: &dyn Memory) -> Option<u64> {
+        let offset = self.layout.atexit?;
+        let interpreters = interpreters(&self.at, &mut Words::new(memory)).into_iter();
+        let lengths = interpreters.filter_map(|it| memory.half(it + offset + 8));
+        Some(lengths.map(u64::from).sum())
+    }
+
     /// Functions registered by `atexit` and their arguments; since 3.14 they are in a list.
     fn at_exit(
         &self,

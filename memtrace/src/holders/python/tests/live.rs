@@ -48,6 +48,13 @@ fn every_kind_of_holder_is_found() {
         let python = script.python(&memory);
         let walk = Walk::new(&python, &memory);
         let version = python.minor();
+        let registered = python.at_exit_length(&memory);
+        let has_table = (10..=13).contains(&version);
+        assert_eq!(
+            registered.is_some_and(|it| it > 0),
+            has_table,
+            "3.{version}"
+        );
         for mark in &marks {
             let (name, address) = mark.split_once('=').unwrap();
             let address: u64 = address.parse().unwrap();
