@@ -1,6 +1,10 @@
 //! The purpose of a mapping, judged from the stack that made it.
 
-use super::{Frame, allocators, runtime_heaps};
+use super::{
+    Frame, allocators, library_call, own_line,
+    own_line::{is_of_language, is_of_system},
+    runtime_heaps,
+};
 
 /// The purpose of address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,10 +70,65 @@ pub(crate) fn of<'a>(by_allocator: bool, frames: impl Iterator<Item = &'a Frame>
     }
 }
 
+/// The code that requested a mapping of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requester {
+    /// A named function of the program, by mmap.
+    Program,
+    /// Code of a file without symbols: it may be an allocator.
+    Nameless,
+    /// A library, an interpreter, or any code by another call.
+    Other,
+}
+
+/// In the names of functions that take address space which munmap does not give back.
+const OTHER_CALLS: &[&str] = &["brk", "shmat"];
+
+/// The requester in a stack without wrappers (leaf first).
+pub(crate) fn requester(frames: &[&Frame]) -> Requester {
+    let own = own_line(frames).filter(|own| !own.is_python() && own.module.is_some());
+    let Some(own) = own.filter(|_| library_call(frames).is_none()) else {
+        return Requester::Other;
+    };
+    let mut called = frames
+        .iter()
+        .take_while(|frame| !std::ptr::eq(**frame, own));
+    let is_other_call = called.any(|frame| {
+        let function = frame.function.as_deref().unwrap_or_default();
+        OTHER_CALLS.iter().any(|call| function.ends_with(call))
+    });
+    match own.function {
+        _ if is_other_call || is_of_language(own) || is_of_system(own) => Requester::Other,
+        Some(_) => Requester::Program,
+        None => Requester::Nameless,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::fixture::native as frame;
+    use crate::frames::fixture::{native as frame, python, stripped};
+
+    #[test]
+    fn requesters_of_mappings_are_told_apart() {
+        let libc = "/usr/lib/libc.so.6";
+        let [mmap, sbrk] = ["__mmap64", "__sbrk"].map(|name| frame(name, libc));
+        let main = frame("main", "/srv/server");
+        let library = frame("SDL_CreateRGBSurface", "/usr/lib/libSDL2-2.0.so.0");
+        let nameless = stripped("/srv/server");
+        let line = python("handle", "/srv/server.py", 6);
+        for (frames, expected) in [
+            ([&mmap, &main, &main], Requester::Program),
+            ([&sbrk, &main, &main], Requester::Other),
+            ([&mmap, &library, &main], Requester::Other),
+            ([&mmap, &library, &library], Requester::Other),
+            ([&mmap, &main, &line], Requester::Other),
+            ([&mmap, &nameless, &main], Requester::Nameless),
+            ([&nameless, &nameless, &nameless], Requester::Nameless),
+        ] {
+            assert_eq!(requester(&frames), expected, "{frames:?}");
+        }
+    }
 
     #[test]
     fn the_leaf_shows_the_purpose_of_a_mapping() {

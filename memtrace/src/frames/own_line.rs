@@ -86,7 +86,7 @@ const LOOPS: &[&str] = &[
 ];
 
 /// Whether a native frame is of a library that comes with the system, or of the runtime of a language.
-fn is_of_system(frame: &Frame) -> bool {
+pub(super) fn is_of_system(frame: &Frame) -> bool {
     let module = frame.module.as_deref().filter(|_| !frame.is_python());
     let file = frame.module_name().unwrap_or_default();
     module.is_some_and(|module| {

@@ -104,6 +104,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
             );
         }
         Advice::Unmap => "call munmap() for these mappings when they are no longer needed",
+        Advice::KeepSymbols => {
+            "keep the symbols of that file, and record again: without them, code that takes this memory may be an allocator that memtrace does not know"
+        }
         Advice::LookAtDeviceSites => "look at the sites below in the GPU layers",
         Advice::GiveUnusedBack(way) => {
             return format!(

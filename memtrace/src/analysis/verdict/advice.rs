@@ -71,6 +71,8 @@ pub(crate) enum Advice {
     ListMappings,
     /// Mapped memory of the program.
     Unmap,
+    /// Mapped memory of code without symbols, which may be an allocator.
+    KeepSymbols,
 
     LookAtDeviceSites,
     /// How a caching allocator gives unused memory back.
@@ -146,13 +148,6 @@ impl Advice {
         matches!(self, Advice::FreezeBeforeFork | Advice::ShareArrays)
     }
 
-    const fn is_about_python(self) -> bool {
-        matches!(
-            self,
-            Advice::LimitList | Advice::LimitDict | Advice::LimitCache
-        )
-    }
-
     /// This advice for a leaking site whose keeper is known: `limit` replaces the search for it. `is_proven`: the keeper
     /// was seen, not guessed.
     pub(super) fn with_keeper(self, limit: Advice, is_proven: bool) -> Advice {
@@ -164,8 +159,6 @@ impl Advice {
             }
             // A guess does not name the objects.
             Advice::RecordObjects if is_proven => limit,
-            // Python unmaps what is no longer kept.
-            Advice::Unmap if is_proven && limit.is_about_python() => limit,
             other => other,
         }
     }

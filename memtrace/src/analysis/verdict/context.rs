@@ -12,7 +12,10 @@ use crate::{
         series::{Figure, Place, ProcessSeries, SiteSeries},
         window::Window,
     },
-    frames::{Frame, library_call, mappings::Use},
+    frames::{
+        Frame, library_call,
+        mappings::{self, Requester, Use},
+    },
     hash::FastMap,
     ledger::SiteKey,
     recording::{Holders, Stacks},
@@ -50,6 +53,12 @@ impl Context<'_> {
             matches!(keeper.how, How::Nothing { .. } | How::LostWith { .. })
         });
         is_lost && library_call(&frames).is_some()
+    }
+
+    /// The code that requested a mapping.
+    pub(super) fn requester(&self, site: &SiteKey) -> Requester {
+        let frames: Vec<&Frame> = self.stacks.get(site.stack).of_caller().collect();
+        mappings::requester(&frames)
     }
 
     /// Items of the container that certainly keeps the blocks of a site, and its limit, if it drops what is beyond.

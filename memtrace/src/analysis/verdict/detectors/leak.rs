@@ -11,6 +11,7 @@ use crate::{
         thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
     },
     event::Layer,
+    frames::mappings::{Requester, Use},
 };
 
 pub(super) const CLASS: Description = Description {
@@ -18,9 +19,13 @@ pub(super) const CLASS: Description = Description {
     meaning: "memory that is never freed",
     mistaken_for: Some(Class::Cache),
     next: &[Advice::LookAtSites],
-    next_of_site: Some(|_, site, _| match site.key.layer {
-        Layer::Python => Advice::RecordObjects,
-        Layer::Vm => Advice::Unmap,
+    next_of_site: Some(|context, site, _| match (site.key.layer, site.mapping) {
+        (Layer::Python, _) => Advice::RecordObjects,
+        (Layer::Vm, Some(Use::Program)) => match context.requester(&site.key) {
+            Requester::Program => Advice::Unmap,
+            Requester::Nameless => Advice::KeepSymbols,
+            Requester::Other => Advice::FindKeeper,
+        },
         _ => Advice::FindKeeper,
     }),
     is_leak: true,
