@@ -32,8 +32,8 @@ use crate::{
         allocators::Allocator,
         caching::{self, CachingAllocator},
         containers,
-        mappings::{self, Use},
-        runtime_heaps::{self, RuntimeHeap},
+        mappings::Use,
+        runtime_heaps::{self, Executable},
     },
     hash::FastMap,
     ledger::{Holes, ProcessId, SiteKey},
@@ -65,8 +65,8 @@ pub(crate) struct ProcessSeries {
     pub is_parent: bool,
     /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
-    /// The runtime of a language with a heap of its own, according to its files.
-    pub(crate) runtime: Option<&'static RuntimeHeap>,
+    /// With the runtime of a language with a heap of its own, according to its files.
+    pub(crate) executable: Executable,
     /// Whether malloc was recorded.
     pub has_heap: bool,
     /// Seconds since the start of the recording, in about equal steps.
@@ -249,13 +249,22 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         .collect();
 
     let facts = recording.facts()?;
-    let [providers, pythons, descriptors, runtimes] = [
+    let [providers, pythons, descriptors, runtimes, paths] = [
         "malloc.provider",
         "python.version",
         "descriptors.most",
         "runtime.heap",
+        "exe.path",
     ]
     .map(|field| of_field(&facts, field));
+    for building in &mut processes {
+        let id = building.series.row.id;
+        let runtime = runtimes.get(&id).copied();
+        building.series.executable = Executable {
+            runtime: runtime.and_then(runtime_heaps::named),
+            path: paths.get(&id).map(|path| (*path).to_owned()),
+        };
+    }
     let mut mapped: FastMap<ProcessId, Mapped> = FastMap::default();
     let mut uses: FastMap<SiteKey, Use> = FastMap::default();
     let mut keys = Vec::new();
@@ -273,7 +282,7 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
         };
         keys.push((number, key));
         if key.layer == Layer::Vm {
-            let made_for = mappings::of(key.by_allocator, stack.frames());
+            let made_for = site::made_for(key, stack, &processes[*index].series.executable);
             uses.insert(key, made_for);
             if made_for == Use::Allocator {
                 let mapped = mapped.entry(key.process).or_default();
@@ -284,8 +293,6 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     })?;
     for building in &mut processes {
         let id = building.series.row.id;
-        let runtime = runtimes.get(&id).copied();
-        building.series.runtime = runtime.and_then(runtime_heaps::named);
         let provider = providers.get(&id).copied();
         building.series.is_python |= pythons.contains_key(&id);
         building.series.descriptors = descriptors.get(&id).map(|most| (*most).to_owned());
@@ -391,7 +398,7 @@ impl<'a> Building<'a> {
                 is_child: false,
                 is_parent: false,
                 is_python: false,
-                runtime: None,
+                executable: Executable::default(),
                 has_heap: true,
                 times,
                 figures: HashMap::new(),
@@ -476,7 +483,10 @@ impl<'a> Building<'a> {
             .map(|(container, _)| container);
         let holes = self.holes.get(&number).map_or(0, |held| held.bytes);
         if peak.max(holes) >= SITE_FLOOR || container.is_some() {
-            self.code.insert(site.key, Code::of(stack, container));
+            self.code.insert(
+                site.key,
+                Code::of(stack, container, &self.series.executable),
+            );
             self.large.push((number, site));
         } else {
             self.series.small_sites += 1;

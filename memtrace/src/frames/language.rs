@@ -1,6 +1,6 @@
 //! The language that a program's own line is written in.
 
-use super::Frame;
+use super::{Frame, names};
 
 /// Languages whose programs free memory in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub(crate) enum Language {
     Cpp,
     Rust,
     Python,
+    /// Memory of C that Go code requested by cgo.
+    Cgo,
 }
 
 /// That of a stack: Python if any frame is, otherwise by the source or the name of the program's own line.
@@ -20,6 +22,14 @@ pub(crate) fn language<'a>(
         return Some(Language::Python);
     }
     let own = own?;
+    if own
+        .function
+        .as_deref()
+        .and_then(names::called_by_go)
+        .is_some()
+    {
+        return Some(Language::Cgo);
+    }
     let ending = own.file.as_deref().and_then(|file| file.rsplit_once('.'));
     match ending.map(|(_, ending)| ending) {
         Some("c") => Some(Language::C),
@@ -60,6 +70,7 @@ mod tests {
         assert_eq!(of("grow", ""), Some(Language::C));
         assert_eq!(of("jobs::grow", ""), None);
         assert_eq!(of("grow", "/src/grow.go"), None);
+        assert_eq!(of("_cgo_1f_Cfunc_f", "/src/cgo.c"), Some(Language::Cgo));
         let own = python("grow", "/srv/grow.py", 1);
         let (alloc, none) = (
             native("alloc", "/lib/libfoo.so"),

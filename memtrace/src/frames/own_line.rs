@@ -16,6 +16,8 @@ const LIBRARIES: &[&str] = &[
     "<core::",
     // Go's.
     "runtime.",
+    "runtime/cgo",
+    "_cgo_",
     // C++'s, where a name could not be demangled.
     "_ZSt",
     "_ZNSt",
@@ -52,10 +54,14 @@ fn is_of_go(file: &str) -> bool {
     is_root && file.ends_with(".go") && !package.contains('.')
 }
 
+fn is_of_libc(frame: &Frame) -> bool {
+    let module = frame.module_name().filter(|_| !frame.is_python());
+    module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime)))
+}
+
 /// Whether a native frame is of a language's library, or of a package that comes as source.
 pub(crate) fn is_of_language(frame: &Frame) -> bool {
-    let module = frame.module_name().filter(|_| !frame.is_python());
-    if module.is_some_and(|module| RUNTIMES.iter().any(|runtime| module.starts_with(runtime))) {
+    if is_of_libc(frame) {
         return true;
     }
     let file = frame.file.as_deref().filter(|_| !frame.is_python());
@@ -102,7 +108,7 @@ fn is_loop(frame: &Frame) -> bool {
 }
 
 /// Whether a native frame is certainly of the program itself: its file does not come with the system, or tells its lines.
-fn is_of_program(frame: &Frame) -> bool {
+pub(crate) fn is_of_program(frame: &Frame) -> bool {
     let is_own = |module: &str| !module.starts_with("/usr/") || frame.file.is_some();
     let module = frame.module.as_deref().filter(|_| !frame.is_python());
     let module = module.filter(|module| module.starts_with('/') && is_own(module));
@@ -141,6 +147,7 @@ pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
     let mut native = frames.iter().copied();
     innermost_of_program(python)
         .or_else(|| native.find(|frame| !is_of_language(frame)))
+        .or_else(|| frames.iter().copied().find(|frame| !is_of_libc(frame)))
         .or(frames.first().copied())
 }
 
@@ -213,6 +220,9 @@ mod tests {
         let server = native("main", "/usr/sbin/server");
         assert_eq!(line(&[&parse, &server]), is("xmlParseDocument"));
         assert_eq!(line(&[]), None);
+        let mmap = native("mmap64", "/usr/lib/libc.so.6");
+        let of_go = native("runtime.sysMapOS", "/srv/server");
+        assert_eq!(line(&[&mmap, &of_go]), is("runtime.sysMapOS"));
     }
 
     #[test]
@@ -260,7 +270,12 @@ mod tests {
         ] {
             assert!(!of(file), "{file}");
         }
-        for function in ["runtime.mallocgc", "_ZNSt6vectorIiSaIiEE9push_backEOi"] {
+        for function in [
+            "runtime.mallocgc",
+            "runtime/cgo",
+            "_cgo_1f_Cfunc_f",
+            "_ZNSt6vectorIiSaIiEE9push_backEOi",
+        ] {
             assert!(
                 is_of_language(&native(function, "/srv/program")),
                 "{function}"

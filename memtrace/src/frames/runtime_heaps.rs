@@ -20,6 +20,8 @@ pub(crate) struct RuntimeHeap {
     pub(crate) is_lazy: bool,
     /// The tool that looks inside.
     pub(crate) tool: &'static str,
+    /// The same for threads that never end.
+    pub(crate) threads: Option<&'static str>,
 }
 
 const HEAP: RuntimeHeap = RuntimeHeap {
@@ -30,7 +32,10 @@ const HEAP: RuntimeHeap = RuntimeHeap {
     uses_malloc: false,
     is_lazy: false,
     tool: "",
+    threads: None,
 };
+
+const IN_LUA: &str = "compare two of `collectgarbage(\"count\")`, each after `collectgarbage()`, and look for tables that only grow";
 
 const HEAPS: &[RuntimeHeap] = &[
     RuntimeHeap {
@@ -90,6 +95,20 @@ const HEAPS: &[RuntimeHeap] = &[
         ..HEAP
     },
     RuntimeHeap {
+        name: "Lua",
+        files: &["lua", "liblua"],
+        uses_malloc: true,
+        tool: IN_LUA,
+        ..HEAP
+    },
+    RuntimeHeap {
+        name: "LuaJIT",
+        files: &["luajit", "libluajit"],
+        functions: &["lj_alloc"],
+        tool: IN_LUA,
+        ..HEAP
+    },
+    RuntimeHeap {
         name: "Erlang",
         files: &["beam"],
         tool: "compare two of `recon_alloc:memory(usage)` and `erlang:memory()`",
@@ -131,13 +150,20 @@ pub(crate) fn named(name: &str) -> Option<&'static RuntimeHeap> {
 /// Files through which all map memory.
 const C_LIBRARIES: &[&str] = &["libc.so", "libc-2", "ld-musl", "libc.musl"];
 
+/// The innermost frame (leaf first) that is not the C library's.
+fn requester<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'a Frame> {
+    frames.into_iter().find(|frame| {
+        let file = frame.module_name().unwrap_or_default();
+        !C_LIBRARIES.iter().any(|of| file.starts_with(of))
+    })
+}
+
 /// The runtime whose code requested memory with these frames (leaf first).
 pub(crate) fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'static RuntimeHeap> {
-    let is_libc = |frame: &&Frame| {
-        let file = frame.module_name().unwrap_or_default();
-        C_LIBRARIES.iter().any(|of| file.starts_with(of))
-    };
-    let asks = frames.into_iter().find(|frame| !is_libc(frame))?;
+    of_frame(requester(frames)?)
+}
+
+fn of_frame(asks: &Frame) -> Option<&'static RuntimeHeap> {
     let file = asks.module_name().unwrap_or_default();
     let function = asks.function.as_deref().unwrap_or_default();
     HEAPS
@@ -145,10 +171,51 @@ pub(crate) fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Option<&'st
         .find(|of| of.is_in(file) || of.functions.iter().any(|begin| function.starts_with(begin)))
 }
 
+/// A process whose executable may contain a runtime that only a section of it shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Executable {
+    pub(crate) runtime: Option<&'static RuntimeHeap>,
+    pub(crate) path: Option<String>,
+}
+
+impl Executable {
+    /// As [`of`], also where the executable has no symbols: the code that requests memory there is the runtime's.
+    pub(crate) fn runtime_of<'a>(
+        &self,
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> Option<&'static RuntimeHeap> {
+        let asks = requester(frames)?;
+        of_frame(asks).or_else(|| {
+            let is_nameless = asks.function.is_none() && asks.module.is_some();
+            let is_own = is_nameless && asks.module == self.path;
+            self.runtime.filter(|of| is_own && of.section.is_some())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frames::fixture::{native, stripped};
+
+    #[test]
+    fn code_without_symbols_is_that_of_a_runtime_known_by_its_section() {
+        let of = |runtime: &str, frame: Frame| {
+            let executable = Executable {
+                runtime: named(runtime),
+                path: Some("/srv/server".into()),
+            };
+            executable.runtime_of([&frame]).map(|of| of.name)
+        };
+        assert_eq!(of("Go", stripped("/srv/server")), Some("Go"));
+        assert_eq!(of("Go", stripped("/srv/library.so")), None);
+        assert_eq!(of("Go", native("map", "/srv/server")), None);
+        assert_eq!(of("Java", stripped("/srv/server")), None);
+        assert_eq!(
+            of("Java", native("runtime.mmap", "/srv/server")),
+            Some("Go")
+        );
+    }
 
     #[test]
     fn the_code_that_asks_shows_the_runtime() {
@@ -162,6 +229,8 @@ mod tests {
             (stripped("/usr/sbin/php-fpm8.2"), "PHP (Zend)"),
             (native("runtime.sysMapOS", "/srv/server"), "Go"),
             (native("runtime/cgo", "/srv/server"), "Go"),
+            (stripped("/usr/bin/luajit-2.1.0-beta3"), "LuaJIT"),
+            (stripped("/usr/lib/libluajit-5.1.so.2.1.0"), "LuaJIT"),
             (
                 native("os::reserve_memory", "/usr/lib/jvm/lib/server/libjvm.so"),
                 "Java",

@@ -213,6 +213,9 @@ fn free_in_time(language: Option<Language>) -> &'static str {
         Some(Language::Python) => {
             "the native code on the stack lost these blocks: if it is a package's, try another version and report it"
         }
+        Some(Language::Cgo) => {
+            "call C.free on these blocks when Go code no longer needs them: its collector does not free memory of C"
+        }
         None => "look for code that drops the last pointer to these blocks and does not free them",
     }
 }

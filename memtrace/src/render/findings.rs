@@ -403,10 +403,11 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         false => "keeps",
     };
     let is_unnamed = keeper.is_none();
-    let (name, does) = match keeper {
-        Some(keeper) => (keeper, keeps),
-        None if leaks => (allocates(), "allocates"),
-        None => (allocates(), "grows by"),
+    let (name, does) = match (keeper, line.runtime) {
+        (Some(keeper), _) => (keeper, keeps),
+        (None, Some(runtime)) => (format!("{runtime}'s own memory"), "grows by"),
+        (None, None) if leaks => (allocates(), "allocates"),
+        (None, None) => (allocates(), "grows by"),
     };
     let amount = if line.blocks >= 0.5 {
         let blocks = line.blocks.round() as u64;
@@ -416,6 +417,7 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         per_second(line.bytes)
     };
     let stays = match line.keeper.map(|kept| &kept.how) {
+        None if line.runtime.is_some() => "",
         None | Some(How::Path { .. }) if leaks && is_unnamed => " that stay",
         Some(How::Cycle { .. } | How::Hidden { .. }) => " that only cycles keep alive",
         Some(How::Surplus { .. }) => " that a leaked reference keeps alive",

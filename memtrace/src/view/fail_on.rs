@@ -220,6 +220,7 @@ mod tests {
             caller: None,
             keeper: None,
             absent: None,
+            runtime: None,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
         },
     },
     event::{Device, Layer},
-    frames::{Frame, is_of_language, library_call, own_line},
+    frames::{Frame, is_of_language, is_of_program, library_call, own_line},
     ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
@@ -61,6 +61,8 @@ pub(crate) struct Line<'a> {
     pub(crate) allocates: Option<&'a Frame>,
     /// The caller that leaks, if the line allocates for others, too.
     pub(crate) called_by: Option<&'a Frame>,
+    /// The runtime whose own code requested it for its heap.
+    pub(crate) runtime: Option<&'static str>,
     /// The function of a library that the line called for it.
     pub(crate) calls: Option<&'a Frame>,
     /// The other lines, the fastest first.
@@ -361,22 +363,30 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
             continue;
         }
         let frames: Vec<&Frame> = found.stacks.get(key.stack).of_caller().collect();
+        let own = own_line(&frames);
+        let is_named =
+            |own: &Frame| own.is_python() || own.function.is_some() && is_of_program(own);
+        let runtime = verdict.runtime.filter(|_| !own.is_some_and(is_named));
         let line = Line {
-            allocates: own_line(&frames),
+            allocates: own,
             called_by: verdict.caller.as_ref(),
+            runtime: runtime.map(|of| of.name),
             calls: library_call(&frames),
             others: Vec::new(),
-            keeper: verdict.keeper.as_ref(),
-            absent: verdict.absent.as_ref(),
+            // One piece of its heap has many objects.
+            keeper: verdict.keeper.as_ref().filter(|_| runtime.is_none()),
+            absent: verdict.absent.as_ref().filter(|_| runtime.is_none()),
             pool: found
                 .holders
                 .get(&key)
-                .and_then(|of| Pool::of(of, &found.stacks)),
+                .and_then(|of| Pool::of(of, &found.stacks))
+                .filter(|_| runtime.is_none()),
             are_arenas: key.layer == Layer::Python,
             bytes: verdict.rate.unwrap_or(0.0),
             // A block of the layer `python` is an arena, which no line requested as such.
             blocks: match key.layer {
                 Layer::Python => 0.0,
+                _ if runtime.is_some() => 0.0,
                 _ => verdict.blocks.unwrap_or(0.0),
             },
             holes: holes(found, key),
@@ -453,7 +463,8 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
     let is_same = |known: &&mut Line<'a>| {
         let has_caller =
             are_same(known.called_by, line.called_by) || is_filled(known) || is_filled(&line);
-        are_same(known.allocates, line.allocates) && has_caller
+        let is_runtime = known.runtime.is_some() && known.runtime == line.runtime;
+        is_runtime || are_same(known.allocates, line.allocates) && has_caller
     };
     match known.find(is_same) {
         Some(known) => {

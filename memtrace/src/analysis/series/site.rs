@@ -5,8 +5,8 @@ use crate::{
         containers::Container,
         is_import,
         known_caches::{self, KnownCache},
-        mappings::Use,
-        runtime_heaps::{self, RuntimeHeap},
+        mappings::{self, Use},
+        runtime_heaps::{Executable, RuntimeHeap},
     },
     ledger::SiteKey,
     recording::Stack,
@@ -45,13 +45,21 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    pub(super) fn of(stack: Stack, container: Option<Container>) -> Code {
+    pub(super) fn of(stack: Stack, container: Option<Container>, executable: &Executable) -> Code {
         Code {
             container,
             cache: known_caches::filled(stack.frames()),
             is_import: is_import(stack.frames()),
-            runtime: runtime_heaps::of(stack.of_caller()),
+            runtime: executable.runtime_of(stack.of_caller()),
         }
+    }
+}
+
+/// The purpose of a mapping of a process with this executable.
+pub(super) fn made_for(key: SiteKey, stack: Stack, executable: &Executable) -> Use {
+    match mappings::of(key.by_allocator, stack.frames()) {
+        Use::Program if executable.runtime_of(stack.of_caller()).is_some() => Use::Runtime,
+        other => other,
     }
 }
 

@@ -208,6 +208,7 @@ pub(super) fn process(
         next.insert(0, Advice::RecordHeap);
     }
     let runtime = series
+        .executable
         .runtime
         .filter(|_| class == Class::Undetermined && !on_device);
     next.extend(runtime.map(|heap| Advice::LookInside(heap.tool)));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     analysis::{account::Account, suppressions::Suppressions},
-    frames::Frame,
+    frames::{Frame, runtime_heaps::RuntimeHeap},
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
     recording::{Holders, ProcessRow, Stacks, Unsearched, Untraced},
@@ -42,6 +42,8 @@ pub(crate) struct Verdict {
     pub(crate) blocks: Option<f64>,
     /// For a leaking site whose line allocates for others, too: the caller that leaks.
     pub(crate) caller: Option<Frame>,
+    /// For a mapping: the runtime whose heap it is part of.
+    pub(crate) runtime: Option<&'static RuntimeHeap>,
     /// For a leaking site.
     pub keeper: Option<Keeper>,
     /// Why it is not known.

@@ -69,6 +69,7 @@ pub(super) fn judge(
             caller: None,
             keeper: None,
             absent: None,
+            runtime: None,
         })
     });
     verdicts.collect()

@@ -139,6 +139,7 @@ pub(super) fn judge(
             caller: None,
             keeper: None,
             absent: None,
+            runtime: None,
         });
     let mut sites: Vec<Verdict> = sites.into_iter().map(|site| site.verdict).collect();
     caller::assign(&context, &mut sites);

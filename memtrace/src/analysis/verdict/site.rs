@@ -382,6 +382,10 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
         let find = next.iter_mut().filter(|of| **of == Advice::FindKeeper);
         find.for_each(|of| *of = Advice::LimitBuffer);
     }
+    // A runtime reserves much more than it uses.
+    let is_of_runtime = site.mapping == Some(Use::Runtime);
+    let touched = context.touched(site).unwrap_or(1.0);
+    let resident = if is_of_runtime { touched } else { 1.0 };
     let verdict = Verdict {
         process: site.key.process,
         tgid: context.series.row.tgid,
@@ -393,16 +397,17 @@ fn finish(context: &Context, site: &SiteSeries, found: (Class, SiteFinding)) -> 
         next,
         rate: found
             .rate
-            .map(|rate| rate + window.rate(&overhead, &series.times)),
+            .map(|rate| rate * resident + window.rate(&overhead, &series.times)),
         blocks: Some(window.rate(&site.live_count, &series.times)),
         caller: None,
         keeper: None,
         absent: None,
+        runtime: site.code.runtime.filter(|_| is_of_runtime),
     };
     JudgedSite {
         verdict,
         growth,
-        resident: growth * context.touched(site).unwrap_or(1.0) + window.change(&overhead),
+        resident: growth * touched + window.change(&overhead),
         holes: site.holes,
         place: place(&site.key),
     }

@@ -7,7 +7,10 @@ use crate::{
         verdict::{Amount, Evidence, Grade, Named as Sites, ProcessAccount, Scope, Statement},
     },
     event::{Layer, StackId},
-    frames::fixture::{native, python},
+    frames::{
+        fixture::{native, python},
+        runtime_heaps,
+    },
     ledger::{ProcessId, SiteKey},
     recording::{
         Collector, Origin, Path, ProcessRow, StepKind, Untraced, WayKind,
@@ -39,6 +42,7 @@ fn verdict(class: Class, scope: Scope, rate: f64) -> Verdict {
         caller: None,
         keeper: None,
         absent: None,
+        runtime: None,
     }
 }
 
@@ -253,6 +257,28 @@ fn cycles_and_lost_blocks_are_shown() {
     ] {
         assert!(lost.contains(part), "{lost}");
     }
+}
+
+#[test]
+fn the_heap_of_a_runtime_is_named_after_it() {
+    let mut found = leak();
+    let site = &mut found.verdicts[1];
+    (site.runtime, site.keeper) = (runtime_heaps::named("Go"), None);
+    let text_of = |found: &mut Diagnosis, own: &str, module: &str| {
+        let frames = [native(own, module)];
+        found.stacks.put(SITE.stack, End::Complete, None, frames);
+        text(found)
+    };
+    let of_go = text_of(&mut found, "runtime.sysMap", "/srv/server");
+    assert!(
+        of_go.starts_with("leak (grade B): Go's own memory grows by 136.7 KiB/s\n"),
+        "{of_go}"
+    );
+    let own = text_of(&mut found, "main.fetch", "/srv/server");
+    assert!(
+        own.starts_with("leak (grade B): main.fetch allocates"),
+        "{own}"
+    );
 }
 
 #[test]

@@ -181,7 +181,7 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
     evidence: "none of these: first touch of memory obtained earlier, or memory that memtrace cannot see",
     find: OfProcess::Unexplained(|growing| {
         let (rest, live) = (growing.amount(growing.residual), growing.live_rate());
-        let evidence = match growing.context.series.runtime {
+        let evidence = match growing.context.series.executable.runtime {
             Some(runtime) => {
                 let runtime = Amount::Word(runtime.name);
                 UNSEEN_HEAP.with([("rest", rest), ("runtime", runtime), ("live", live)])
