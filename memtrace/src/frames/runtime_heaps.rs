@@ -51,6 +51,9 @@ const HEAPS: &[RuntimeHeap] = &[
         files: &["libjvm"],
         is_lazy: true,
         tool: "compare two of `jcmd PID GC.class_histogram`, or record with `jcmd PID JFR.start`",
+        threads: Some(
+            "list the threads with `jcmd PID Thread.print`; call `shutdown()` of each ExecutorService that is no longer needed",
+        ),
         ..HEAP
     },
     RuntimeHeap {

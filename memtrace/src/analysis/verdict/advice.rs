@@ -170,7 +170,11 @@ pub(super) fn site(class: Class, site: &SiteSeries, context: &Context) -> Vec<Ad
     let longer = longer(context.quality);
     let runtime = site.code.runtime;
     let runtime = runtime.filter(|_| !context.is_lost_by_program(&site.key));
-    let inside = runtime.map(|heap| Advice::LookInside(heap.tool));
+    let inside = runtime.and_then(|heap| match class {
+        Class::ThreadLeak => heap.threads,
+        _ => Some(heap.tool),
+    });
+    let inside = inside.map(Advice::LookInside);
     let of_class = match class.description().next_of_site {
         Some(next) => next(context, site, longer),
         None => Advice::RecordLonger(longer),

@@ -60,6 +60,11 @@ static OF_CALLS: Statement = Statement {
     sentence: "{stacks} stacks below one line of the program together, the largest of them here:",
 };
 
+static OF_THREADS: Statement = Statement {
+    name: "stacks_that_create_threads",
+    sentence: "all {stacks} stacks that create threads together, as code and callers change:",
+};
+
 static OF_POOL: Statement = Statement {
     name: "sites_of_container",
     sentence: "{sites} sites whose blocks one container keeps, together:",
@@ -103,6 +108,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     add_pools(context, &offset, &mut judged);
     add_lines(context, &offset, &mut judged);
     add_calls(context, &offset, &mut judged);
+    add_threads(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
 }
@@ -172,6 +178,27 @@ fn remove(judged: &mut Vec<JudgedSite>, sites: &[&SiteSeries]) {
         let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
         !scopes.any(|scope| of.verdict.scope == scope)
     });
+}
+
+/// Judges the stacks of all threads together if no site leaks threads by itself: code that is compiled again creates them at
+/// another site.
+fn add_threads(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+    let (window, sites) = (context.window, context.series.sites.iter());
+    let creates = sites.filter(|site| site.mapping == Some(Use::Stack));
+    let creates: Vec<&SiteSeries> = creates.collect();
+    let more: f64 = creates.iter().map(|of| window.change(&of.live_count)).sum();
+    let is_known = judged
+        .iter()
+        .any(|of| of.verdict.class == Class::ThreadLeak);
+    if creates.len() < 2 || more < COUNT_FLOOR || is_known {
+        return;
+    }
+    let found = together(context, offset, &creates);
+    if let Some(found) = found.filter(|(class, _)| *class == Class::ThreadLeak) {
+        let stacks = Amount::Count(creates.len() as f64);
+        let of_threads = OF_THREADS.with([("stacks", stacks)]);
+        replace(context, judged, &creates, &found, &of_threads);
+    }
 }
 
 /// The class of the sum of sites.

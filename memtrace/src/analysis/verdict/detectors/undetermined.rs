@@ -1,18 +1,21 @@
 //! The evidence does not carry a verdict.
 
-use crate::analysis::{
-    series::DeviceSeries,
-    statistics::{MIN_POINTS, Trend},
-    verdict::{
-        class::{Class, Grade},
-        detectors::cache,
-        evidence::{Amount, Evidence, Statement, grown},
-        finding::Finding,
-        rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
-        shape::Shape,
-        subjects::{Growing, LIVE, OnDevice, SiteFinding},
-        thresholds::{LOST, REPORTED},
+use crate::{
+    analysis::{
+        series::DeviceSeries,
+        statistics::{MIN_POINTS, Trend},
+        verdict::{
+            class::{Class, Grade},
+            detectors::cache,
+            evidence::{Amount, Evidence, Statement, grown},
+            finding::Finding,
+            rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
+            shape::Shape,
+            subjects::{Growing, LIVE, OnDevice, SiteFinding},
+            thresholds::{LOST, REPORTED},
+        },
     },
+    frames::mappings::Use,
 };
 
 pub(super) const CLASS: Description = Description {
@@ -211,10 +214,11 @@ static OF_RUNTIME: Statement = Statement {
 
 pub(super) const RUNTIME: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`); but not for native code of the program's own, if nothing points to the blocks",
+    evidence: "the code of a runtime requested it, and the collector of that runtime may wait long: V8, Java, .NET, PyPy (`memtrace/src/frames/runtime_heaps.rs`); but not for stacks of threads, nor for native code of the program's own, if nothing points to the blocks",
     find: OfSite::Growing(|grown| {
         let runtime = grown.site.code.runtime.filter(|of| of.is_lazy)?;
-        if grown.context.is_lost_by_program(&grown.site.key) {
+        let is_stack = grown.site.mapping == Some(Use::Stack);
+        if is_stack || grown.context.is_lost_by_program(&grown.site.key) {
             return None;
         }
         Some(SiteFinding {

@@ -93,6 +93,26 @@ fn stacks_that_stay_are_a_leak_of_threads() {
 }
 
 #[test]
+fn threads_created_by_code_that_is_replaced_leak_together() {
+    let found = of(&|t| {
+        let mut moment = stacks(5.0 * t, 5.0 * t);
+        let tiers = [
+            ("mmap;pthread_create;interpreted", t.min(50.0)),
+            ("mmap;pthread_create;compiled", (t - 50.0).max(0.0)),
+        ];
+        let tiers =
+            tiers.map(|(stack, t)| (Layer::Vm, stack, false, 40.0 * t * MIB, (5.0 * t) as u64));
+        moment.sites.truncate(1);
+        moment.sites.extend(tiers);
+        moment
+    });
+    expect(&found, Class::ThreadLeak);
+    let sites = || found.verdicts.iter().skip(1);
+    assert_eq!(sites().count(), 2, "{found:#?}");
+    assert!(sites().all(|site| site.class == Class::ThreadLeak));
+}
+
+#[test]
 fn the_line_that_creates_threads_is_known() {
     let found = of(&|t| {
         let mut moment = stacks(3.0, 0.0);
