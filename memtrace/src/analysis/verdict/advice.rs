@@ -159,6 +159,12 @@ impl Advice {
             }
             // A guess does not name the objects.
             Advice::RecordObjects if is_proven => limit,
+            // What is lost has to be found.
+            Advice::ListMappings
+                if is_proven && !matches!(limit, Advice::FreeInTime(_) | Advice::OwnOneWay(_)) =>
+            {
+                limit
+            }
             other => other,
         }
     }

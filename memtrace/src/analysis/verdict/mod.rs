@@ -144,6 +144,7 @@ fn judge(
         stacks,
     };
     keepers.assign(&mut sites);
+    keepers::advise_on_mappings(&mut verdicts, &sites);
     if let Some(types) = diagnosis.types.get(&series.row.id) {
         objects::assign(&mut sites, types);
         keepers::advise(&mut verdicts, &mut sites, types);

@@ -13,6 +13,7 @@ use super::{
     advice::Advice,
     class::Class,
     diagnosis::{Scope, Verdict},
+    thresholds::OF_RESIDUAL,
     types::Types,
 };
 use crate::{
@@ -177,6 +178,27 @@ pub(super) fn advise(processes: &mut [Verdict], sites: &mut [Verdict], types: &T
     }
     for process in processes.iter_mut().filter(|of| of.class == Class::Leak) {
         process.next = vec![remedy];
+    }
+}
+
+/// Puts the remedy for a certain keeper first where a process's mappings grow, if it keeps most of what grows.
+pub(super) fn advise_on_mappings(processes: &mut [Verdict], sites: &[Verdict]) {
+    let grows = |of: &&mut Verdict| {
+        let classes = [Class::Shmem, Class::PageCache, Class::MappingLeak];
+        of.scope == Scope::Process && classes.contains(&of.class)
+    };
+    for process in processes.iter_mut().filter(grows) {
+        let least = OF_RESIDUAL * process.rate.unwrap_or(0.0);
+        let mut sites = sites.iter();
+        let found = sites.find(|site| {
+            let is_mapping = matches!(&site.scope, Scope::Site(key) if key.layer == Layer::Vm);
+            let is_kept = site.keeper.as_ref().is_some_and(Keeper::is_certain);
+            let leaks = matches!(site.class, Class::Leak | Class::MappingLeak);
+            is_mapping && is_kept && leaks && site.rate.unwrap_or(0.0) >= least
+        });
+        process
+            .next
+            .splice(0..0, found.and_then(|of| of.next.first().copied()));
     }
 }
 

@@ -1,6 +1,13 @@
 //! Several kinds of growth in one process: none hides another, and each has evidence of its own.
 
 use super::*;
+use crate::{
+    ledger::SiteKey,
+    recording::{
+        WayKind,
+        fixture::{heap_site, history, holders},
+    },
+};
 
 /// Classes of the verdicts on the process.
 fn classes(found: &Diagnosis) -> Vec<Class> {
@@ -110,6 +117,32 @@ fn threads_created_by_code_that_is_replaced_leak_together() {
     let sites = || found.verdicts.iter().skip(1);
     assert_eq!(sites().count(), 2, "{found:#?}");
     assert!(sites().all(|site| site.class == Class::ThreadLeak));
+}
+
+#[test]
+fn a_keeper_of_mappings_says_what_to_do_about_shared_memory() {
+    let kept = |ways: Vec<(u32, WayKind)>| {
+        of(&|t| Moment {
+            memory: resident(50.0, 2.0, t),
+            sites: vec![site(HEAP, "work", 1.0), site(Layer::Vm, "open", 3.0 * t)],
+            holders: vec![holders(
+                SiteKey {
+                    layer: Layer::Vm,
+                    ..heap_site(2)
+                },
+                64,
+                ways.clone(),
+            )],
+            ..Moment::default()
+        })
+    };
+    let by_list = kept(vec![(64, WayKind::Path(history(None)))]);
+    expect(&by_list, Class::Shmem);
+    assert_eq!(by_list.verdicts[0].next[0], Advice::LimitList);
+    assert_eq!(by_list.verdicts[1].next[0], Advice::LimitList);
+    let lost = kept(vec![(64, WayKind::Nothing)]);
+    assert_eq!(lost.verdicts[0].next[0], Advice::ListShared);
+    assert_eq!(lost.verdicts[1].next[0], Advice::ListMappings);
 }
 
 #[test]
