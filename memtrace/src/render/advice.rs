@@ -76,6 +76,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
         Advice::DropGraph => {
             "the graph of autograd keeps every tensor that it was made from: keep `x.detach()` or `x.item()` in place of x, or compute it under `torch.no_grad()`"
         }
+        Advice::DropLikelyGraph => {
+            "probably a graph of autograd keeps these, because operations of one grow, too: keep `x.detach()` or `x.item()` in place of x, or compute it under `torch.no_grad()`"
+        }
         Advice::DropTraceback => {
             "the traceback of an exception keeps the local variables of all its frames: keep `str(error)`, or call `error.with_traceback(None)` first"
         }

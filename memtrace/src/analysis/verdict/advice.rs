@@ -55,6 +55,8 @@ pub(crate) enum Advice {
     DropReference,
     /// A graph of PyTorch's autograd.
     DropGraph,
+    /// Probably such a graph: operations of one are among what leaks.
+    DropLikelyGraph,
     /// The traceback of an exception.
     DropTraceback,
     /// A message or an arena of protobuf.

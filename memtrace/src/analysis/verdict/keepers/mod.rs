@@ -1,6 +1,7 @@
 //! Finds the keeper of each site of a process: the one seen in memory ([`seen`]), or else a guess ([`guessed`]).
 
 mod absent;
+mod graphs;
 mod guessed;
 mod keeper;
 mod lost;
@@ -56,6 +57,7 @@ impl Keepers<'_> {
     /// Adds the keeper to each verdict. The site of a keeper's own buffer becomes part of the leak that it keeps.
     pub(super) fn assign(&self, sites: &mut Vec<Verdict>) {
         let mut buffers = Vec::new();
+        let has_graphs = self.has_graphs(sites);
         for verdict in sites.iter_mut() {
             let Scope::Site(key) = verdict.scope else {
                 continue;
@@ -74,7 +76,11 @@ impl Keepers<'_> {
                 }
                 None => {
                     verdict.absent = self.absent(&key);
-                    let unknown = self.without_keeper(&key, verdict.absent.as_ref());
+                    let is_of_torch = self.has_frame(&key, graphs::is_of_torch);
+                    let unknown = match has_graphs && is_of_torch && leaks(verdict.class) {
+                        true => Advice::DropLikelyGraph,
+                        false => self.without_keeper(&key, verdict.absent.as_ref()),
+                    };
                     let asks = |advice: &&mut Advice| **advice == Advice::FindKeeper;
                     let asking = verdict.next.iter_mut().filter(asks);
                     asking.for_each(|advice| *advice = unknown);
@@ -82,6 +88,18 @@ impl Keepers<'_> {
             }
         }
         merge(sites, &buffers);
+    }
+
+    /// Whether operations of graphs of autograd are among what leaks.
+    fn has_graphs(&self, sites: &[Verdict]) -> bool {
+        sites.iter().any(|site| {
+            matches!(&site.scope, Scope::Site(key)
+                if leaks(site.class) && self.has_frame(key, graphs::records_operation))
+        })
+    }
+
+    fn has_frame(&self, site: &SiteKey, is: fn(&Frame) -> bool) -> bool {
+        self.stacks.get(site.stack).frames().any(is)
     }
 
     /// Why the keeper of a site is not known; `None` if the recording does not say.

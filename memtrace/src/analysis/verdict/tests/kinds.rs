@@ -146,6 +146,27 @@ fn a_keeper_of_mappings_says_what_to_do_about_shared_memory() {
 }
 
 #[test]
+fn operations_that_leak_show_that_a_graph_keeps_tensors() {
+    let next = |beside: &'static str| {
+        let found = of(&|t| Moment {
+            memory: resident(5.0 + 1.1 * t, 2.0, 0.0),
+            sites: vec![
+                site(HEAP, "c10::alloc_cpu;forward", t),
+                site(HEAP, beside, 0.1 * t),
+            ],
+            ..Moment::default()
+        });
+        found.verdicts[1].next[0]
+    };
+    let records = "std::make_shared;torch::autograd::SavedVariable::SavedVariable;forward";
+    assert_eq!(next(records), Advice::DropLikelyGraph);
+    assert_ne!(
+        next("torch::autograd::Engine::execute;backward"),
+        Advice::DropLikelyGraph
+    );
+}
+
+#[test]
 fn the_line_that_creates_threads_is_known() {
     let found = of(&|t| {
         let mut moment = stacks(3.0, 0.0);
