@@ -271,7 +271,7 @@ fn the_heap_of_a_runtime_is_named_after_it() {
     };
     let of_go = text_of(&mut found, "runtime.sysMap", "/srv/server");
     assert!(
-        of_go.starts_with("leak (grade B): Go's own memory grows by 136.7 KiB/s\n"),
+        of_go.starts_with("leak (grade B): Go's own memory grows by 136.7 KiB/s"),
         "{of_go}"
     );
     let own = text_of(&mut found, "main.fetch", "/srv/server");
