@@ -47,7 +47,7 @@ pub(crate) struct Shown<'a> {
 }
 
 impl Frame {
-    /// See there.
+    /// For comparing frames by what is shown of them.
     pub(crate) fn shown(&self) -> Shown<'_> {
         Shown {
             kind: self.kind,

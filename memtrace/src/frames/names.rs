@@ -18,7 +18,8 @@ pub(crate) fn name(frame: &Frame) -> String {
 /// The function of C that a stub of cgo calls: `_cgo_5889f35c3b43_Cfunc__Cmalloc` is `C.malloc`.
 pub(super) fn called_by_go(function: &str) -> Option<&str> {
     let (_, name) = function.strip_prefix("_cgo_")?.split_once("_Cfunc_")?;
-    Some(name.strip_prefix("_C").unwrap_or(name))
+    let name = name.strip_prefix("_C").unwrap_or(name);
+    (!name.is_empty()).then_some(name)
 }
 
 /// The same without C++ parameters and template arguments.

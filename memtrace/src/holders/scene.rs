@@ -258,9 +258,6 @@ impl Scene<'_> {
             return Ok(unknown.collect());
         }
         let lost = self.lost_of(groups);
-        if (self.is_over)() {
-            return Err(Error::Over);
-        }
         let (lengths, growth) = self.lengths(&found);
         let naming = self.naming();
         let samples = groups.iter().enumerate().map(|(group, addresses)| {
@@ -379,7 +376,9 @@ impl Scene<'_> {
         let marked = self
             .graph
             .marked(&starts.collect(), pid, self.cached, self.is_over);
-        let is_marked = |node| marked.contains_key(&self.graph.address(node));
+        // Without the whole search, they may be in use.
+        let is_over = (self.is_over)();
+        let is_marked = |node| is_over || marked.contains_key(&self.graph.address(node));
         of_groups.iter_mut().for_each(|of| of.leave_out(is_marked));
         of_groups
     }

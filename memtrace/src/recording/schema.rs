@@ -8,7 +8,7 @@ use super::{CgroupSample, MemorySample, SystemSample};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 15;
+pub(super) const VERSION: i64 = 16;
 
 /// From this version on, recordings have no journal beside them, see [`super::file`].
 pub(super) const WITHOUT_JOURNAL: i64 = 11;
@@ -20,7 +20,7 @@ pub(super) const OLDEST: i64 = 5;
 /// The oldest version of memtrace's schema whose readers understand a recording made now. To be
 /// raised to [`VERSION`] when existing data changes its meaning or is removed, and when a layer, an
 /// end of stacks or an origin is added.
-pub(super) const MIN_READER: i64 = 12;
+pub(super) const MIN_READER: i64 = 16;
 
 /// Makes every table.
 pub(super) fn statements() -> String {

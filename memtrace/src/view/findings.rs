@@ -327,7 +327,8 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
         _ => {
             let (site, rate) = of_process.largest?;
             // More took the place of other memory, and much less is not what grows.
-            let of_all = process.rate.map_or(1.0, |all| rate / all);
+            let of_all = process.rate.filter(|all| *all > 0.0);
+            let of_all = of_all.map_or(1.0, |all| rate / all);
             let is_flat = process.class == Class::None;
             if of_all < LEAST_NAMED || is_flat && of_all > MOST_NAMED {
                 return None;

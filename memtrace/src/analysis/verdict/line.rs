@@ -6,18 +6,22 @@ use super::context::Context;
 use crate::{
     analysis::series::{Ages, SiteSeries},
     event::Layer,
-    frames::{Frame, own_line, program_line},
+    frames::{Frame, mappings::Use, own_line, program_line},
     hash::FastMap,
 };
 
-/// The sites of each line that has several in one layer, all with the same stack inside of it. Arenas are judged together
-/// anyway.
+/// Whether no other rule judges it together with others: arenas and the heap of a runtime are.
+fn is_judged_alone(site: &SiteSeries) -> bool {
+    site.key.layer != Layer::Python && site.mapping != Some(Use::Runtime)
+}
+
+/// The sites of each line that has several in one layer, all with the same stack inside of it.
 pub(super) fn of_several<'a>(
     context: &Context<'a>,
     sites: impl Iterator<Item = &'a SiteSeries>,
 ) -> Vec<Vec<&'a SiteSeries>> {
     let mut lines: Vec<(Vec<&Frame>, Vec<&SiteSeries>)> = Vec::new();
-    for site in sites.filter(|site| site.key.layer != Layer::Python) {
+    for site in sites.filter(|site| is_judged_alone(site)) {
         let mut path: Vec<&Frame> = context.stacks.get(site.key.stack).of_caller().collect();
         let own = own_line(&path);
         let is_own = |frame: &&Frame| own.is_some_and(|own| std::ptr::eq(*frame, own));
@@ -44,7 +48,7 @@ pub(super) fn of_program<'a>(
     sites: impl Iterator<Item = &'a SiteSeries>,
 ) -> Vec<Vec<&'a SiteSeries>> {
     let mut lines: FastMap<_, Vec<&SiteSeries>> = FastMap::default();
-    for site in sites.filter(|site| site.key.layer != Layer::Python) {
+    for site in sites.filter(|site| is_judged_alone(site)) {
         let frames: Vec<&Frame> = context.stacks.get(site.key.stack).of_caller().collect();
         if let Some(line) = program_line(&frames) {
             let key = (site.key.layer, site.key.device, line.shown());

@@ -28,6 +28,7 @@ use crate::{
     },
     event::Layer,
     frames::mappings::Use,
+    ledger::SiteKey,
 };
 
 static SIGNIFICANCE: Statement = Statement {
@@ -57,7 +58,7 @@ static OF_LINE: Statement = Statement {
 
 static OF_CALLS: Statement = Statement {
     name: "stacks_below_line",
-    sentence: "{stacks} stacks below one line of the program together, the largest of them here:",
+    sentence: "{stacks} stacks below one line of the program together:",
 };
 
 static OF_THREADS: Statement = Statement {
@@ -105,16 +106,18 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             Some(finish(context, site, found))
         })
         .collect();
-    add_pools(context, &offset, &mut judged);
+    let pooled = add_pools(context, &offset, &mut judged);
     add_lines(context, &offset, &mut judged);
-    add_calls(context, &offset, &mut judged);
+    add_calls(context, &offset, &mut judged, &pooled);
     add_threads(context, &offset, &mut judged);
     judged.sort_by(|a, b| b.growth.total_cmp(&a.growth));
     judged
 }
 
-/// Judges the sites whose blocks one container keeps by their sum, unless each leaks: its growth has one class.
-fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
+/// Judges the sites whose blocks one container keeps by their sum, unless each leaks: its growth has one class. Returns the
+/// sites that were judged so.
+fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) -> Vec<SiteKey> {
+    let mut pooled = Vec::new();
     for pool in pools(context, tested_sites(context)) {
         let class = |site: &SiteSeries| {
             let mut known = judged.iter().map(|of| &of.verdict);
@@ -130,8 +133,10 @@ fn add_pools(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
             let sites = Amount::Count(pool.len() as f64);
             let of_pool = OF_POOL.with([("sites", sites)]);
             replace(context, judged, &pool, &found, &of_pool);
+            pooled.extend(pool.iter().map(|site| site.key));
         }
     }
+    pooled
 }
 
 /// Judges the sites of a line together that do not leak each by itself. If they do together, each has its part.
@@ -147,9 +152,12 @@ fn add_lines(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
     }
 }
 
-/// Judges what a line of the program called as one site, where it is spread over parts of which none leaks by itself.
-fn add_calls(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
-    let sites = tested_sites(context).filter(|site| !leaks(judged, site));
+/// Judges what a line of the program called together, where it is spread over parts of which none leaks by itself. A
+/// container, or its limit, says more about what it keeps.
+fn add_calls(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>, pooled: &[SiteKey]) {
+    let has_container =
+        |site: &SiteSeries| pooled.contains(&site.key) || context.limited(&site.key).is_some();
+    let sites = tested_sites(context).filter(|site| !leaks(judged, site) && !has_container(site));
     for line in line::of_program(context, sites) {
         let found = together(context, offset, &line);
         let growth = |site: &SiteSeries| context.window.change(&site.live_bytes);
@@ -157,13 +165,10 @@ fn add_calls(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
             let is_part = |site: &&SiteSeries| growth(site) < REPORTED * all.growth;
             class.is_leak() && line.iter().all(is_part)
         });
-        if let Some(((class, mut found), all)) = found.zip(line::together(&line)) {
+        if let Some(found) = found {
             let stacks = Amount::Count(line.len() as f64);
-            found
-                .evidence
-                .insert(0, OF_CALLS.with([("stacks", stacks)]));
-            remove(judged, &line);
-            judged.push(finish(context, &all, (class, found)));
+            let of_calls = OF_CALLS.with([("stacks", stacks)]);
+            replace(context, judged, &line, &found, &of_calls);
         }
     }
 }
@@ -171,13 +176,6 @@ fn add_calls(context: &Context, offset: &Offset, judged: &mut Vec<JudgedSite>) {
 fn leaks(judged: &[JudgedSite], site: &SiteSeries) -> bool {
     let mut leaks = judged.iter().filter(|of| of.verdict.class.is_leak());
     leaks.any(|of| of.verdict.scope == Scope::Site(site.key))
-}
-
-fn remove(judged: &mut Vec<JudgedSite>, sites: &[&SiteSeries]) {
-    judged.retain(|of| {
-        let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
-        !scopes.any(|scope| of.verdict.scope == scope)
-    });
 }
 
 /// Judges the stacks of all threads together if no site leaks threads by itself: code that is compiled again creates them at
@@ -221,7 +219,11 @@ fn replace(
     found: &(Class, SiteFinding),
     why: &Evidence,
 ) {
-    remove(judged, sites);
+    let is_one = |of: &JudgedSite| {
+        let mut scopes = sites.iter().map(|site| Scope::Site(site.key));
+        scopes.any(|scope| of.verdict.scope == scope)
+    };
+    judged.retain(|of| !is_one(of));
     let (class, all) = found;
     let evidence = [std::slice::from_ref(why), &all.evidence].concat();
     let Context { series, window, .. } = context;

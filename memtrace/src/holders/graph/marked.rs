@@ -17,6 +17,9 @@ use std::ops::Range;
 const ADDRESS: u64 = (1 << 47) - 1;
 const MARKED: Range<u64> = 1 << 47..0xffff_8000_0000_0000;
 
+/// Bytes that are read at once; a multiple of a word.
+const PIECE: u64 = 64 << 20;
+
 /// Bytes between two blocks of glibc's in a row, at most: there is no room for a free one.
 const GAP: u64 = 40;
 
@@ -75,17 +78,21 @@ fn marked(
     let mut scanner = Scanner::new(MARKED);
     let mut left = MOST_BYTES;
     for range in ranges {
-        if is_over() || left == 0 {
-            break;
-        }
-        let end = range.end.min(range.start.saturating_add(left));
-        left -= end.saturating_sub(range.start);
-        scanner.scan(memory, range.start..end, |_, value| {
-            let address = value & ADDRESS;
-            if (lowest..=highest).contains(&address) && addresses.contains_key(&address) {
-                found.insert(address, ());
+        let mut start = range.start;
+        while start < range.end {
+            if is_over() || left == 0 {
+                return found;
             }
-        });
+            let end = range.end.min(start.saturating_add(left.min(PIECE)));
+            left -= end - start;
+            scanner.scan(memory, start..end, |_, value| {
+                let address = value & ADDRESS;
+                if (lowest..=highest).contains(&address) && addresses.contains_key(&address) {
+                    found.insert(address, ());
+                }
+            });
+            start = end;
+        }
     }
     found
 }

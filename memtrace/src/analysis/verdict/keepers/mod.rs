@@ -206,7 +206,10 @@ pub(super) fn advise_on_mappings(processes: &mut [Verdict], sites: &[Verdict]) {
         of.scope == Scope::Process && classes.contains(&of.class)
     };
     for process in processes.iter_mut().filter(grows) {
-        let least = OF_RESIDUAL * process.rate.unwrap_or(0.0);
+        let Some(rate) = process.rate.filter(|rate| *rate > 0.0) else {
+            continue;
+        };
+        let least = OF_RESIDUAL * rate;
         let mut sites = sites.iter();
         let found = sites.find(|site| {
             let is_mapping = matches!(&site.scope, Scope::Site(key) if key.layer == Layer::Vm);

@@ -185,7 +185,16 @@ fn are_alike(a: &Way, b: &Way) -> bool {
                 a.len() == b.len() && a.iter().zip(b).all(same)
             }
             (None, None) if a != b => match (trunk(a), trunk(b)) {
-                (Some(trunk), Some(other)) => trunk == other && a.is_of_words() == b.is_of_words(),
+                (Some(trunk), Some(other)) => {
+                    let is_same = |(one, other): (&Step, &Step)| {
+                        (one.kind, &one.name, &one.type_name)
+                            == (other.kind, &other.name, &other.type_name)
+                    };
+                    let pairs = trunk.iter().zip(other);
+                    trunk.len() == other.len()
+                        && pairs.into_iter().all(is_same)
+                        && a.is_of_words() == b.is_of_words()
+                }
                 _ => false,
             },
             (a, b) => a == b,
@@ -198,12 +207,14 @@ fn are_alike(a: &Way, b: &Way) -> bool {
     }
 }
 
-/// The steps of a path to a tree or the like, up to the first that is only a place inside of an object or a block.
-fn trunk(path: &Path) -> Option<Vec<(StepKind, &str)>> {
-    let mut steps = path.steps.iter().map(|step| (step.kind, &*step.name));
-    let inside = steps.position(|(_, name)| name.starts_with("+0x"))?;
-    let before = path.steps[..inside].iter();
-    Some(before.map(|step| (step.kind, &*step.name)).collect())
+/// The steps of a path to a tree or the like, up to the first that is only a place inside of an object or a block; `None` if
+/// no step but the root tells what that is.
+fn trunk(path: &Path) -> Option<&[Step]> {
+    let mut steps = path.steps.iter();
+    let inside = steps.position(|step| step.name.starts_with("+0x"))?;
+    let trunk = &path.steps[..inside];
+    let tells = |step: &Step| !step.name.is_empty() || step.type_name.is_some();
+    trunk.iter().skip(1).any(tells).then_some(trunk)
 }
 
 /// The type of the first step of a path.
