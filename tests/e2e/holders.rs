@@ -313,7 +313,6 @@ fn native_holders_match_the_program() {
         ("mmap-pool", "mapping", ""),
     ];
     let lost = [
-        "tagged",
         "lost",
         "lost-chain",
         "lost-indirectly",
@@ -325,7 +324,9 @@ fn native_holders_match_the_program() {
         let line = target.await_stdout(&format!("{name} "));
         line.rsplit(' ').next().expect("an address").to_owned()
     };
-    let names = expected.iter().map(|(name, ..)| name).chain(&lost);
+    let marked = ["tagged"];
+    let names = expected.iter().map(|(name, ..)| name);
+    let names = names.chain(&lost).chain(&marked);
     let arguments: Vec<String> = names
         .map(|name| format!("--address={}", address(name)))
         .collect();
@@ -348,6 +349,8 @@ fn native_holders_match_the_program() {
         };
         assert_eq!(held, [expected], "{name}");
     }
+    let tagged = answer.sought.last().expect("tagged");
+    assert!(tagged.ways.is_empty(), "{}", tagged.ways[0].how);
     target.close_stdin();
     assert!(target.end().success());
 }
@@ -386,6 +389,8 @@ fn lost_blocks_are_those_of_leak_sanitizer() {
     assert!(leaked.len() > 5, "{}", checked.stderr);
     // LeakSanitizer does not look for pointers in memory that the program maps by itself.
     assert!(leaked.remove("mmap-pool"), "{}", checked.stderr);
+    // Nor for pointers with marks.
+    assert!(leaked.remove("tagged"), "{}", checked.stderr);
     assert_eq!(lost, leaked);
 }
 

@@ -179,9 +179,19 @@ impl Scene<'_> {
         let lost = numbers.filter(|&number| self.graph.holder(number as NodeId).is_none());
         let memory = self.cached.now();
         let blocks = lost.map(|number| blocks.block(number));
+        let blocks = blocks.filter(|block| native::is_allocated(memory, *block));
+        let mut blocks: Vec<Block> = blocks.collect();
+        let marked = self.marked(blocks.iter().map(|block| block.start));
+        blocks.retain(|block| !marked.contains_key(&block.start));
         blocks
-            .filter(|block| native::is_allocated(memory, *block))
-            .collect()
+    }
+
+    /// Those of the addresses that words with marks have.
+    fn marked(&self, addresses: impl Iterator<Item = u64>) -> FastMap<u64, ()> {
+        let addresses = addresses.map(|address| (address, ())).collect();
+        let pid = self.subject.pid();
+        self.graph
+            .marked(&addresses, pid, self.cached, self.is_over)
     }
 
     fn python(&self) -> Result<&Python, Error> {
@@ -371,11 +381,7 @@ impl Scene<'_> {
         });
         let mut of_groups: Vec<LostOf> = of_groups.collect();
         let starts = of_groups.iter().flat_map(LostOf::nodes);
-        let starts = starts.map(|node| (self.graph.address(node), ()));
-        let pid = self.subject.pid();
-        let marked = self
-            .graph
-            .marked(&starts.collect(), pid, self.cached, self.is_over);
+        let marked = self.marked(starts.map(|node| self.graph.address(node)));
         // Without the whole search, they may be in use.
         let is_over = (self.is_over)();
         let is_marked = |node| is_over || marked.contains_key(&self.graph.address(node));
