@@ -52,6 +52,8 @@ pub(super) struct Moment {
     pub(super) types: Vec<GrowingType>,
     /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
+    /// Whether sites free their oldest blocks first, not the latest ones.
+    pub(super) oldest_first: bool,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
@@ -68,6 +70,11 @@ pub(super) struct Course<'a> {
     /// Whether malloc is recorded.
     pub(super) heap: bool,
     pub(super) at: &'a dyn Fn(f64) -> Moment,
+}
+
+/// The bucket of an age in seconds.
+fn bucket(age: u64) -> usize {
+    (age * SECOND).max(1).ilog2() as usize
 }
 
 fn frame(function: &str) -> Frame {
@@ -130,6 +137,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
     let mut before: Vec<(SiteKey, Totals)> = Vec::new();
     // Blocks that live, with the second of their birth, of each of these sites.
     let mut births: Vec<Vec<u64>> = Vec::new();
+    let mut lifetimes: Vec<[u64; 48]> = Vec::new();
     for second in 1..=course.n {
         let moment = (course.at)(second as f64);
         let mut changes = Changes::default();
@@ -177,9 +185,15 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 .unwrap_or_else(|| {
                     before.push((key, Totals::default()));
                     births.push(Vec::new());
+                    lifetimes.push([0; 48]);
                     before.len() - 1
                 });
-            // The latest go first.
+            if moment.oldest_first {
+                let freed = births[at].len().saturating_sub(blocks as usize);
+                for birth in births[at].drain(..freed) {
+                    lifetimes[at][bucket(second - birth)] += 1;
+                }
+            }
             births[at].resize(blocks.min(BLOCKS) as usize, second);
             let totals = &mut before[at].1;
             let old = totals.live_count;
@@ -195,7 +209,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                 peak_epoch: 0,
                 first_ns: START + SECOND,
                 last_ns: START + second * SECOND,
-                lifetimes: [].into(),
+                lifetimes: lifetimes[at].into(),
             };
             changes.sites.push((key, site));
         }
@@ -265,7 +279,7 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             .map(|((key, totals), births)| {
                 let mut ages = [0; 48];
                 for birth in births {
-                    ages[((second - birth) * SECOND).max(1).ilog2() as usize] += 1;
+                    ages[bucket(second - birth)] += 1;
                 }
                 let births = Births {
                     rows: vec![(interval.time_ns, totals.live_bytes, totals.live_count)],

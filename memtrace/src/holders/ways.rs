@@ -482,6 +482,12 @@ impl Naming<'_> {
             if index > common && named.general == WORD {
                 step.name.clear();
             }
+            // One of them may have grown since the recording, so its memory is no recorded block.
+            if index > common && step.buffer.is_none() {
+                let alike = paths.iter().filter_map(|path| path.get(index));
+                let mut alike = alike.filter(|other| other.is_like(named));
+                step.buffer = alike.find_map(|other| other.step.buffer);
+            }
             row = match index > 0 && named.is_like(&first[index - 1]) {
                 true => row + 1,
                 false => 1,

@@ -150,3 +150,19 @@ pub(super) const QUEUE: Rule<OfSite> = Rule {
         })
     }),
 };
+
+static STEADY_BACKLOG: Statement = Statement {
+    name: "steady_backlog",
+    sentence: "about as many blocks are freed in each part of the recording, but fewer than are allocated, so they live longer and longer: as of a queue that is filled faster than it is emptied",
+};
+
+pub(super) const STEADY_QUEUE: Rule<OfSite> = Rule {
+    class: Class::Leak,
+    evidence: "keeps growing and rises in the same way, in a process whose growth is steady by time; 30 % of the blocks that outlived a quarter of the time are still live; in each eighth of the time, the blocks that it frees and those that it gains are between 0.5 × and 1.5 × the mean of all",
+    find: OfSite::Growing(|grown| {
+        grown.is_steady_backlog().then(|| SiteFinding {
+            evidence: vec![STEADY_BACKLOG.with([])],
+            ..grown.leak(Grade::C)
+        })
+    }),
+};

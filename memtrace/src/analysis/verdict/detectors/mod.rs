@@ -196,6 +196,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
             mapping_leak::SITE,
             leak::SITE,
             leak::QUEUE,
+            leak::STEADY_QUEUE,
             undetermined::SITE,
         ],
     },

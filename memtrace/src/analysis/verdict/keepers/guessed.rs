@@ -134,7 +134,12 @@ pub(super) fn filled_like(
         };
         let room = Span::exactly(*bytes).over(size);
         let is_one = site.live_count.last().is_some_and(|count| *count == 1.0);
-        is_one && ROOM.contains(&(room.least / length)) && ROOM.contains(&(room.most / length))
+        // A list that is made again and again is another one.
+        let is_growing = site.live_bytes.is_sorted();
+        is_one
+            && is_growing
+            && ROOM.contains(&(room.least / length))
+            && ROOM.contains(&(room.most / length))
     };
     let mut alike = series.sites.iter().filter(is_like);
     let (Some(site), None) = (alike.next(), alike.next()) else {

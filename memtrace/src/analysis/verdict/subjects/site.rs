@@ -10,7 +10,7 @@ use crate::{
             evidence::{Evidence, Statement},
             shape::{Judged, Shape},
             survival::Survival,
-            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, RISING_BLOCKS},
+            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, REPORTED, RISING_BLOCKS},
         },
     },
     event::Device,
@@ -47,6 +47,9 @@ impl JudgedSite {
 
 /// For each block that a queue gained, the least number of older ones that were freed.
 const FREED: f64 = 0.05;
+
+/// Each part of the time differs from the mean by at most this share, if what happens in them is even.
+const EVEN: f64 = 0.5;
 
 /// A site as the rules see it.
 pub(in super::super) struct Grown<'a> {
@@ -89,14 +92,49 @@ impl Grown<'_> {
         let is_alone = quality.processes == 1 && series.row.origin == Origin::Attached;
         let frees_older = is_alone && quality.unknown_frees >= FREED * gained;
         let most_stay = matches!(self.survival, Survival::Share(share) if share >= MAJORITY);
-        let rises = self.judged.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS;
-        let whole = series.footprint();
-        let whole = whole
-            .and_then(|all| Judged::of(&series.times, &all, window.from, PROCESS_FLOOR).ok())
-            .filter(|whole| whole.shape() == Shape::Steady);
-        let is_whole = whole
-            .is_some_and(|whole| self.judged.trend.growth() >= MAJORITY * whole.trend.growth());
-        self.shape != Shape::Slowing && frees_older && most_stay && rises && is_whole
+        let is_most = |whole: Judged| self.judged.trend.growth() >= MAJORITY * whole.trend.growth();
+        let is_whole = self.whole().is_some_and(is_most);
+        self.shape != Shape::Slowing && frees_older && most_stay && self.rises() && is_whole
+    }
+
+    /// Whether it is such a queue that frees blocks of the recording: as many in each part of the time, and fewer than it
+    /// gets. If they did not live longer and longer, its growth would become slower.
+    pub(in super::super) fn is_steady_backlog(&self) -> bool {
+        let window = self.context.window;
+        let (allocated, live) = (&self.site.alloc_count, &self.site.live_count);
+        let length = window.to.saturating_sub(window.from + 1);
+        let ends = (0..=LAST_BLOCKS).map(|part| window.from + length * part / LAST_BLOCKS);
+        let ends: Vec<usize> = ends.collect();
+        let is_even = |of: &dyn Fn(usize) -> f64| {
+            let parts = ends.windows(2).map(|part| of(part[1]) - of(part[0]));
+            let parts: Vec<f64> = parts.collect();
+            let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+            let even = (1.0 - EVEN) * mean..=(1.0 + EVEN) * mean;
+            mean > 0.0 && parts.iter().all(|part| even.contains(part))
+        };
+        let many_stay = matches!(self.survival, Survival::Share(share) if share >= REPORTED);
+        self.shape == Shape::Steady
+            && many_stay
+            && self.rises()
+            && self.whole().is_some()
+            && is_even(&|at| live[at])
+            && is_even(&|at| allocated[at] - live[at])
+    }
+
+    fn rises(&self) -> bool {
+        self.judged.trend.rising_of_last(LAST_BLOCKS) >= RISING_BLOCKS
+    }
+
+    /// Resident memory of the process, if it rises in a straight line.
+    fn whole(&self) -> Option<Judged> {
+        let Context { series, window, .. } = self.context;
+        let whole = Judged::of(
+            &series.times,
+            &series.footprint()?,
+            window.from,
+            PROCESS_FLOOR,
+        );
+        whole.ok().filter(|whole| whole.shape() == Shape::Steady)
     }
 
     pub(in super::super) fn place(&self) -> Place {

@@ -247,14 +247,14 @@ fn a_link_is_not_a_container() {
 }
 
 /// The function that fills a vector of 1,648 items whose memory has moved since the recording, beside
-/// memory of vectors of these sizes in bytes. None of them grows as the blocks do.
-fn filler(buffers: &'static [(&'static str, f64)]) -> Option<String> {
+/// memory of vectors of these sizes in bytes, by the time in seconds. None of them grows as the blocks do.
+fn filler(buffers: &'static [(&'static str, fn(f64) -> f64)]) -> Option<String> {
     let mut vector = history(None);
     vector.steps[2].type_name = Some("std::vector".into());
     let found = of(&|t| {
         let buffers = buffers
             .iter()
-            .map(|&(stack, bytes)| (HEAP, stack, false, bytes, 1));
+            .map(|&(stack, bytes)| (HEAP, stack, false, bytes(t), 1));
         Moment {
             memory: resident(20.0 + t, 2.0, 0.0),
             sites: [site(HEAP, "grow", t)].into_iter().chain(buffers).collect(),
@@ -274,12 +274,17 @@ fn a_container_that_moved_is_recognised_by_its_size() {
     const LOG: &str = "std::vector<int*, A>::_M_realloc_insert;Service.log;main";
     const OTHER: &str = "std::vector<int*, A>::_M_realloc_insert;other;main";
     const VEC: &str = "alloc::raw_vec::RawVec<T,A>::grow_one;other;main";
-    assert_eq!(filler(&[(LOG, 12_000.0)]).as_deref(), Some("Service.log"));
-    let beside = filler(&[(LOG, 12_000.0), (OTHER, 800.0), (VEC, 12_000.0)]);
+    assert_eq!(
+        filler(&[(LOG, |_| 12_000.0)]).as_deref(),
+        Some("Service.log")
+    );
+    let beside = filler(&[(LOG, |_| 12_000.0), (OTHER, |_| 800.0), (VEC, |_| 12_000.0)]);
     assert_eq!(beside.as_deref(), Some("Service.log"));
-    assert_eq!(filler(&[(LOG, 12_000.0), (OTHER, 13_000.0)]), None);
-    assert_eq!(filler(&[(LOG, 40_000.0)]), None);
-    assert_eq!(filler(&[(VEC, 12_000.0)]), None);
+    assert_eq!(filler(&[(LOG, |_| 12_000.0), (OTHER, |_| 13_000.0)]), None);
+    assert_eq!(filler(&[(LOG, |_| 40_000.0)]), None);
+    assert_eq!(filler(&[(VEC, |_| 12_000.0)]), None);
+    // A vector that is made again and again is another one.
+    assert_eq!(filler(&[(LOG, |t| 12_000.0 + t % 2.0)]), None);
 }
 
 /// Two sites that grow one after the other, whose blocks these containers keep.
