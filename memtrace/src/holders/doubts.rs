@@ -1,5 +1,5 @@
-//! Holders that had changed when a path through them was read again: queues, timers, the calls of the moment. The next
-//! search prefers other ways.
+//! What a search tells the next one: holders that had changed when a path through them was read again, as queues, timers
+//! and the calls of the moment do, so that it prefers other ways; and where the memory of containers was.
 
 use crate::hash::FastMap;
 
@@ -9,7 +9,12 @@ pub(super) struct Doubts {
     holders: FastMap<u64, ()>,
     /// Objects and blocks to which a root no longer referred.
     roots: FastMap<u64, ()>,
+    pub(super) buffers: Buffers,
 }
+
+/// The block that a container had as its memory when it was first followed, by the address of the container. As it grows,
+/// it moves to blocks that came after the recording.
+pub(super) type Buffers = FastMap<u64, u64>;
 
 impl Doubts {
     /// `holder`, at this address, no longer referred to the next one of a path.
@@ -25,6 +30,7 @@ impl Doubts {
     pub(super) fn add(&mut self, others: Doubts) {
         self.holders.extend(others.holders);
         self.roots.extend(others.roots);
+        self.buffers = others.buffers;
     }
 
     pub(super) fn has_holder(&self, address: u64) -> bool {

@@ -14,7 +14,7 @@ mod younger;
 pub(super) use unreached::{Again, Since, Unreached};
 
 use super::{
-    doubts::Doubts,
+    doubts::{Buffers, Doubts},
     memory::{Cached, Live, Memory},
     native::{Block, Blocks, Native, RegisterRoot, RootKind, RootRange, Scanner},
     numbers::{self, Numbers, Pieces},
@@ -109,6 +109,8 @@ pub(super) struct Graph<'a> {
     explained: FastMap<u64, u64>,
     /// Of earlier searches.
     doubts: &'a Doubts,
+    /// Also of earlier searches.
+    pub(super) buffers: Buffers,
     /// If it is wanted.
     met: Option<Met>,
 }
@@ -147,6 +149,7 @@ impl<'a> Graph<'a> {
             counted: FastMap::default(),
             explained: FastMap::default(),
             doubts,
+            buffers: doubts.buffers.clone(),
             met: None,
         }
     }

@@ -146,10 +146,10 @@ impl Memory for Live {
 }
 
 /// Bytes that are read at once.
-const LINE: u64 = 16 << 10;
+const LINE: u64 = 4 << 10;
 
 /// Number of lines that are kept: 32 MiB.
-const LINES: usize = 1 << 11;
+const LINES: usize = 1 << 13;
 
 /// The most that a cache takes, bytes.
 pub(super) const MOST_CACHED: u64 = LINE * LINES as u64;

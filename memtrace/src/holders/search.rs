@@ -524,5 +524,9 @@ fn search_once<T>(
         took: begin.elapsed(),
         notes,
     };
-    Ok((found, scene.lacks_paths.then_some(scene.doubts)))
+    let mut again = scene.lacks_paths.then_some(scene.doubts);
+    if let Some(doubts) = &mut again {
+        doubts.buffers = std::mem::take(&mut graph.buffers);
+    }
+    Ok((found, again))
 }

@@ -9,7 +9,7 @@ use super::{
     circle,
     graph::{Graph, NodeId, Unreached},
     memory::{Live, Memory},
-    native::{self, Block, Native, RootKind},
+    native::{self, Native, RootKind},
     python::{self, Length, Python, Root, Shown},
     reference::Label,
     witness::{self, Origin, Witness, WitnessStep},
@@ -379,26 +379,18 @@ impl Naming<'_> {
         }
         let python = self.graph.python?;
         python.length(self.memory, object)?;
-        let mut site = None;
+        let earlier = self.graph.buffers.get(&object);
+        let mut site = earlier.and_then(|&block| (self.site_of)(block));
         python.references(self.memory, object, &mut |reference| {
             if reference.label == Label::Buffer && site.is_none() {
                 let block = self.graph.blocks.containing(reference.target);
                 let block = block.map(|block| self.graph.blocks.block(block));
-                site = block.and_then(|block| self.site_of_buffer(block));
+                let block = block.filter(|block| self.native.is_current(self.memory, *block));
+                site = block.and_then(|block| (self.site_of)(block.start));
             }
         });
         self.buffers.borrow_mut().insert(object, site);
         site
-    }
-
-    /// The site of a buffer. A container that grew after the recording has a new buffer, at an address recorded for
-    /// another block.
-    fn site_of_buffer(&self, block: Block) -> Option<SiteKey> {
-        let is_glibc = self.native.note.is_none();
-        if is_glibc && !native::has_its_size(self.memory, block) {
-            return None;
-        }
-        (self.site_of)(block.start)
     }
 
     /// What CPython's collector does about cycles.

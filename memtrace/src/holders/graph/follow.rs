@@ -17,6 +17,9 @@ const WITH_DATA: &str = "N3c1011StorageImplE";
 const MOST_IN_POOL: u64 = 512;
 const MOST_ELSEWHERE: u64 = 64 << 20;
 
+/// Containers whose memory is kept: those near the roots, which are followed first.
+const MOST_BUFFERS: usize = 1 << 16;
+
 /// Elements of a container that is read at once.
 const LONG: u64 = 64;
 
@@ -85,10 +88,25 @@ impl Graph<'_> {
         let cost = cost::with(cost, self.price(reference, target, memory));
         match reference.label {
             // Its holder knows its contents.
-            Label::Buffer => drop(self.reach(target, node, cost)),
+            Label::Buffer => {
+                self.keep_buffer(node, target, memory);
+                self.reach(target, node, cost);
+            }
             _ => self.offer(target, node, cost),
         }
         true
+    }
+
+    /// Keeps where the memory of a container is, unless its block is another's by now.
+    fn keep_buffer(&mut self, container: NodeId, block: NodeId, memory: &Cached<Live>) {
+        if self.buffers.len() >= MOST_BUFFERS || self.object(block).is_some() {
+            return;
+        }
+        let block = self.blocks.block(block as usize);
+        if self.native.is_current(memory, block) {
+            let container = self.address(container);
+            self.buffers.entry(container).or_insert(block.start);
+        }
     }
 
     /// The cost of believing a reference of an object. A word that the type does not describe is certain enough if it

@@ -302,11 +302,13 @@ impl Graph<'_> {
         // Variables and stacks may have blocks inside, so some words are met twice.
         let mut hits: Vec<(u64, u64)> = Vec::new();
         let mut scanner = Scanner::new(bounds);
+        // Blocks are small and next to each other: not a system call each.
+        let now = Cached::new(memory.now().clone());
         for range in ranges {
             if is_over() {
                 return None;
             }
-            scanner.scan(memory.now(), range, |at, value| {
+            scanner.scan(&now, range, |at, value| {
                 // One more than the limit shows that there are too many.
                 // PyTorch marks some by the lowest bit.
                 let value = value & !1;

@@ -24,8 +24,8 @@ use crate::{
 use std::ops::Range;
 
 pub(in crate::holders) use blocks::{Block, Blocks, Builder, Origin};
+pub(in crate::holders) use glibc::is_allocated;
 use glibc::{find as find_in_glibc, may_be_cache};
-pub(in crate::holders) use glibc::{has_its_size, is_allocated};
 pub(in crate::holders) use modules::Modules;
 pub(in crate::holders) use roots::{RegisterRoot, RootKind, RootRange, Roots};
 pub(in crate::holders) use scan::Scanner;
@@ -45,6 +45,15 @@ pub(in crate::holders) struct Native {
 }
 
 impl Native {
+    /// Whether the memory of a recorded block is not another block's by now, as far as the allocator shows that.
+    pub(in crate::holders) fn is_current(
+        &self,
+        memory: &(impl Memory + ?Sized),
+        block: Block,
+    ) -> bool {
+        self.note.is_some() || glibc::has_its_size(memory, block)
+    }
+
     /// `pid` is the process whose memory it is, and `threads` are those that use it; `recorded` are the live blocks of a recording, `python` the memory that the interpreter gives to its objects
     /// by itself.
     ///

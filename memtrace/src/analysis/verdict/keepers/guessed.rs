@@ -27,8 +27,10 @@ const PER_BLOCK: RangeInclusive<f64> = 0.3..=3.0;
 const CLOSE: RangeInclusive<f64> = 0.5..=2.0;
 
 /// Room of a container at the end of the recording, for each element that it has seconds later: it grew, CPython's list has up
-/// to an eighth to spare, its dict half of its table.
+/// to an eighth to spare, its dict half of its table. No other one may have room from [`LEAST_ROOM`] on: the search may
+/// have taken long.
 const ROOM: RangeInclusive<f64> = 0.3..=2.2;
+const LEAST_ROOM: f64 = 0.1;
 
 /// Bytes of an object in an arena of Python's (`SMALL_REQUEST_THRESHOLD` of Objects/obmalloc.c).
 const OBJECT: Span = Span {
@@ -125,26 +127,26 @@ pub(super) fn filled_like(
     stacks: &Stacks,
 ) -> Option<(Frame, SiteKey)> {
     let (of_type, length) = (container.type_name.as_deref()?, container.length? as f64);
-    let is_like = |site: &&SiteSeries| {
-        let Some(known) = site.code.container.filter(|known| known.name == of_type) else {
-            return false;
-        };
+    let room = |site: &SiteSeries| {
+        let known = site.code.container.filter(|known| known.name == of_type)?;
         let (Holds::All(size), Some(bytes)) = (known.holds, site.live_bytes.last()) else {
-            return false;
+            return None;
         };
-        let room = Span::exactly(*bytes).over(size);
         let is_one = site.live_count.last().is_some_and(|count| *count == 1.0);
         // A list that is made again and again is another one.
         let is_growing = site.live_bytes.is_sorted();
-        is_one
-            && is_growing
-            && ROOM.contains(&(room.least / length))
-            && ROOM.contains(&(room.most / length))
+        let room = Span::exactly(*bytes / length).over(size);
+        (is_one && is_growing).then_some(room)
     };
-    let mut alike = series.sites.iter().filter(is_like);
-    let (Some(site), None) = (alike.next(), alike.next()) else {
+    let sites = series.sites.iter();
+    let rooms = sites.filter_map(|site| Some((site, room(site)?)));
+    let mut alike = rooms.filter(|(_, room)| room.most >= LEAST_ROOM && room.least <= *ROOM.end());
+    let (Some((site, room)), None) = (alike.next(), alike.next()) else {
         return None;
     };
+    if !ROOM.contains(&room.least) || !ROOM.contains(&room.most) {
+        return None;
+    }
     let (_, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;
     Some((line.clone(), site.key))
 }
