@@ -52,8 +52,17 @@ pub(super) struct Moment {
     pub(super) types: Vec<GrowingType>,
     /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
-    /// Whether sites free their oldest blocks first, not the latest ones.
-    pub(super) oldest_first: bool,
+    pub(super) freed: Freed,
+}
+
+/// The blocks that sites free.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub(super) enum Freed {
+    #[default]
+    Latest,
+    Oldest,
+    /// Of any age.
+    Any,
 }
 
 /// Layer, name of the function that allocates, made by an allocator, bytes, blocks. `main` calls the function, but
@@ -188,10 +197,21 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
                     lifetimes.push([0; 48]);
                     before.len() - 1
                 });
-            if moment.oldest_first {
-                let freed = births[at].len().saturating_sub(blocks as usize);
-                for birth in births[at].drain(..freed) {
-                    lifetimes[at][bucket(second - birth)] += 1;
+            let freed = births[at].len().saturating_sub(blocks as usize);
+            let mut free = |birth: u64| lifetimes[at][bucket(second - birth)] += 1;
+            match moment.freed {
+                Freed::Latest => {}
+                Freed::Oldest => births[at].drain(..freed).for_each(&mut free),
+                Freed::Any => {
+                    let (all, mut number) = (births[at].len(), 0);
+                    births[at].retain(|birth| {
+                        number += 1;
+                        let goes = number * freed / all > (number - 1) * freed / all;
+                        if goes {
+                            free(*birth);
+                        }
+                        !goes
+                    });
                 }
             }
             births[at].resize(blocks.min(BLOCKS) as usize, second);

@@ -12,9 +12,26 @@ pub(super) struct Doubts {
     pub(super) buffers: Buffers,
 }
 
-/// The block that a container had as its memory when it was first followed, by the address of the container. As it grows,
-/// it moves to blocks that came after the recording.
-pub(super) type Buffers = FastMap<u64, u64>;
+/// Long containers when they were first followed, by address. As they grow, they move to blocks that came after the
+/// recording.
+pub(super) type Buffers = FastMap<u64, Buffer>;
+
+/// The memory that a container had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffer {
+    /// Where the block begins.
+    pub(super) block: u64,
+    /// Elements of the container then.
+    pub(super) length: u64,
+}
+
+impl Buffer {
+    /// Whether it was that of the container that has this length now: one that has become shorter may be another one, which
+    /// is at the same address.
+    pub(super) fn is_of(&self, length: u64) -> bool {
+        length >= self.length
+    }
+}
 
 impl Doubts {
     /// `holder`, at this address, no longer referred to the next one of a path.
@@ -45,6 +62,16 @@ impl Doubts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shorter_container_is_another_one() {
+        let buffer = Buffer {
+            block: 0x1000,
+            length: 100,
+        };
+        assert!(buffer.is_of(100) && buffer.is_of(300));
+        assert!(!buffer.is_of(99));
+    }
 
     #[test]
     fn doubts_of_all_searches_count() {

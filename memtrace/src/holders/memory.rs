@@ -151,6 +151,9 @@ const LINE: u64 = 4 << 10;
 /// Number of lines that are kept: 32 MiB.
 const LINES: usize = 1 << 13;
 
+/// The same for memory that is read in the order of addresses.
+const LINES_IN_ORDER: usize = 1 << 6;
+
 /// The most that a cache takes, bytes.
 pub(super) const MOST_CACHED: u64 = LINE * LINES as u64;
 
@@ -170,10 +173,24 @@ struct Line {
 
 impl<M: Memory> Cached<M> {
     pub(super) fn new(memory: M) -> Self {
+        Self::with_lines(memory, LINES)
+    }
+
+    /// For memory that is read in the order of addresses, in pieces that lie next to each other: not a system call each.
+    pub(super) fn in_order(memory: M) -> Self {
+        Self::with_lines(memory, LINES_IN_ORDER)
+    }
+
+    fn with_lines(memory: M, lines: usize) -> Self {
         Self {
             memory,
-            lines: RefCell::new(vec![Line::default(); LINES]),
+            lines: RefCell::new(vec![Line::default(); lines]),
         }
+    }
+
+    fn line<'a>(lines: &'a mut [Line], start: u64) -> &'a mut Line {
+        let number = mix(start) as usize % lines.len();
+        &mut lines[number]
     }
 
     /// The memory behind it, as it is now.
@@ -190,7 +207,7 @@ impl<M: Memory> Cached<M> {
     pub(super) fn forget_at(&self, address: u64) {
         let start = address & !(LINE - 1);
         let mut lines = self.lines.borrow_mut();
-        let line = &mut lines[mix(start) as usize % LINES];
+        let line = Self::line(&mut lines, start);
         if line.tag == start + 1 {
             line.tag = 0;
         }
@@ -214,7 +231,7 @@ impl<M: Memory> Memory for Cached<M> {
             return self.memory.read(address, buffer);
         }
         let mut lines = self.lines.borrow_mut();
-        let line = &mut lines[mix(start) as usize % LINES];
+        let line = Self::line(&mut lines, start);
         if line.tag != start + 1 {
             self.fill(line, start);
         }

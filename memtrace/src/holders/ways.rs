@@ -372,23 +372,28 @@ impl Naming<'_> {
         }
     }
 
-    /// The site of the memory that a container has of its own.
+    /// The site of the memory that a container has of its own; of its earlier memory, if it grew after the recording.
     fn buffer(&self, object: u64) -> Option<SiteKey> {
         if let Some(known) = self.buffers.borrow().get(&object) {
             return *known;
         }
         let python = self.graph.python?;
-        python.length(self.memory, object)?;
-        let earlier = self.graph.buffers.get(&object);
-        let mut site = earlier.and_then(|&block| (self.site_of)(block));
+        let length = python.length(self.memory, object)?.value;
+        let mut site = None;
         python.references(self.memory, object, &mut |reference| {
             if reference.label == Label::Buffer && site.is_none() {
                 let block = self.graph.blocks.containing(reference.target);
                 let block = block.map(|block| self.graph.blocks.block(block));
+                // The address may be recorded for another block.
                 let block = block.filter(|block| self.native.is_current(self.memory, *block));
                 site = block.and_then(|block| (self.site_of)(block.start));
             }
         });
+        let earlier = || {
+            let buffer = self.graph.buffers.get(&object)?;
+            (self.site_of)(buffer.block).filter(|_| buffer.is_of(length))
+        };
+        let site = site.or_else(earlier);
         self.buffers.borrow_mut().insert(object, site);
         site
     }
@@ -474,11 +479,9 @@ impl Naming<'_> {
             if index > common && named.general == WORD {
                 step.name.clear();
             }
-            // One of them may have grown since the recording, so its memory is no recorded block.
-            if index > common && step.buffer.is_none() {
-                let alike = paths.iter().filter_map(|path| path.get(index));
-                let mut alike = alike.filter(|other| other.is_like(named));
-                step.buffer = alike.find_map(|other| other.step.buffer);
+            if index > common && step.kind == StepKind::Object {
+                let alike = paths.iter().filter(|path| path.len() == first.len());
+                step.buffer = named::buffer_of_all(alike.map(|path| &path[index]));
             }
             row = match index > 0 && named.is_like(&first[index - 1]) {
                 true => row + 1,

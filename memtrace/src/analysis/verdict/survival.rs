@@ -15,6 +15,15 @@ const SURVIVAL: f64 = 0.95;
 /// The part of the window that must have passed before the last scan.
 const LEAST_SEEN: f64 = 0.5;
 
+/// The oldest blocks are those allocated first: at least this share of all so far.
+const OLDEST: f64 = 0.15;
+
+/// For a queue: the largest live share of the oldest blocks, for that of the blocks a quarter as old.
+const OLD_OF_YOUNG: f64 = 0.5;
+
+/// Of the blocks that were freed late, a lifetime is common if it is that of at least this share.
+const COMMON: f64 = 0.15;
+
 /// The fate of the blocks that outlived a quarter of the window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Survival {
@@ -53,6 +62,38 @@ pub(super) fn all_stay(context: &Context, site: &SiteSeries) -> Option<f64> {
     let allocated = more(context.window, &site.alloc_count);
     let stay = more(context.window, &site.live_count);
     (stay >= 2.0 && stay >= SURVIVAL * allocated).then(|| (stay / allocated.max(1.0)).min(1.0))
+}
+
+/// Whether the oldest blocks of a site go first, and later and later: a much smaller share of the oldest ones is live than of
+/// young ones, and the lifetimes of those freed differ. If lifetimes did not become longer, growth would become slower as
+/// that share does: what a site gains in a moment are the blocks that will stay.
+pub(super) fn live_longer(context: &Context, site: &SiteSeries) -> bool {
+    let Some(ages) = &site.ages else {
+        return false;
+    };
+    let times = &context.series.times;
+    let allocated_until = |time: f64| {
+        let after = times.partition_point(|known| *known <= time);
+        let before = after.checked_sub(1);
+        let count = before.and_then(|index| site.alloc_count.get(index));
+        count.copied().unwrap_or(0.0)
+    };
+    let of_age = |bucket: usize| allocated_until(ages.time - (bucket as f64).exp2() / 1e9);
+    let all = allocated_until(ages.time);
+    let buckets = 2..ages.live.len();
+    let oldest = buckets.rev().find(|&bucket| of_age(bucket) >= OLDEST * all);
+    let Some(oldest) = oldest.filter(|_| all > 0.0) else {
+        return false;
+    };
+    let young = oldest - 2;
+    let live = |buckets: Range<usize>| ages.live[buckets].iter().sum::<u64>() as f64;
+    let of_young = live(young..young + 1) / (of_age(young) - of_age(young + 1)).max(1.0);
+    let of_oldest = live(oldest..ages.live.len()) / of_age(oldest);
+    let freed = ages.freed.get(young..).unwrap_or_default();
+    let late: u64 = freed.iter().sum();
+    let is_common = |count: &&u64| **count > 0 && **count as f64 >= COMMON * late as f64;
+    let differ = freed.iter().filter(is_common).count() >= 2;
+    of_young > 0.0 && of_oldest <= OLD_OF_YOUNG * of_young && differ
 }
 
 impl Survival {

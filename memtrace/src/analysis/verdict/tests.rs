@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     analysis::{
         account::{Kind, Term},
-        fixture::{Course, MIB, Moment, SiteCourse, record, resident},
+        fixture::{Course, Freed, MIB, Moment, SiteCourse, record, resident},
         system::SystemSeries,
     },
     event::Layer,

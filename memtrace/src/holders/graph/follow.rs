@@ -2,8 +2,9 @@
 
 use super::{Graph, NodeId, RootWord, word};
 use crate::holders::{
+    doubts::Buffer,
     memory::{Cached, Live, Memory},
-    native::RootKind,
+    native::{Block, RootKind},
     pools::Piece,
     python::Object,
     reference::{Label, Reference, cost},
@@ -17,7 +18,7 @@ const WITH_DATA: &str = "N3c1011StorageImplE";
 const MOST_IN_POOL: u64 = 512;
 const MOST_ELSEWHERE: u64 = 64 << 20;
 
-/// Containers whose memory is kept: those near the roots, which are followed first.
+/// Long containers whose memory is kept: those near the roots, which are followed first.
 const MOST_BUFFERS: usize = 1 << 16;
 
 /// Elements of a container that is read at once.
@@ -43,7 +44,12 @@ impl Graph<'_> {
             return;
         }
         let is_young = self.young.contains_key(&node);
+        let long = it.length(memory).map(|length| length.value);
+        let long = long.filter(|length| *length >= LONG);
         let mut visit = |reference: &Reference<'_>| {
+            if let (Some(length), Label::Buffer) = (long, reference.label) {
+                self.keep_buffer(object, length, reference.target, memory);
+            }
             if !self.follow_reference(node, reference, cost, memory)
                 && reference.cost >= cost::UNTYPED
             {
@@ -51,8 +57,7 @@ impl Graph<'_> {
             }
         };
         // The longer a container is, the sooner its memory is another's: it is read as it is now.
-        let is_long = it.length(memory).is_some_and(|length| length.value >= LONG);
-        match is_long || is_young {
+        match long.is_some() || is_young {
             true => python.references(memory.now(), object, &mut visit),
             false => it.references(memory, &mut visit),
         }
@@ -88,24 +93,25 @@ impl Graph<'_> {
         let cost = cost::with(cost, self.price(reference, target, memory));
         match reference.label {
             // Its holder knows its contents.
-            Label::Buffer => {
-                self.keep_buffer(node, target, memory);
-                self.reach(target, node, cost);
-            }
+            Label::Buffer => drop(self.reach(target, node, cost)),
             _ => self.offer(target, node, cost),
         }
         true
     }
 
     /// Keeps where the memory of a container is, unless its block is another's by now.
-    fn keep_buffer(&mut self, container: NodeId, block: NodeId, memory: &Cached<Live>) {
-        if self.buffers.len() >= MOST_BUFFERS || self.object(block).is_some() {
+    fn keep_buffer(&mut self, container: u64, length: u64, at: u64, memory: &Cached<Live>) {
+        let block = self.blocks.containing(at);
+        let Some(block) = block.filter(|_| self.buffers.len() < MOST_BUFFERS) else {
             return;
-        }
-        let block = self.blocks.block(block as usize);
-        if self.native.is_current(memory, block) {
-            let container = self.address(container);
-            self.buffers.entry(container).or_insert(block.start);
+        };
+        let Block { start, size } = self.blocks.block(block);
+        if self.native.is_current(memory, Block { start, size }) {
+            let buffer = Buffer {
+                block: start,
+                length,
+            };
+            self.buffers.entry(container).or_insert(buffer);
         }
     }
 

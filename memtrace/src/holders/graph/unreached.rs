@@ -302,8 +302,7 @@ impl Graph<'_> {
         // Variables and stacks may have blocks inside, so some words are met twice.
         let mut hits: Vec<(u64, u64)> = Vec::new();
         let mut scanner = Scanner::new(bounds);
-        // Blocks are small and next to each other: not a system call each.
-        let now = Cached::new(memory.now().clone());
+        let now = Cached::in_order(memory.now().clone());
         for range in ranges {
             if is_over() {
                 return None;

@@ -85,8 +85,7 @@ impl Graph<'_> {
         memory: &Cached<Live>,
         is_over: &dyn Fn() -> bool,
     ) -> bool {
-        // Blocks are small and next to each other: not a system call each.
-        let now = Cached::new(memory.now().clone());
+        let now = Cached::in_order(memory.now().clone());
         let roots = self.roots.len();
         let mut bytes = 0;
         for number in 0..self.blocks.len() {

@@ -1,6 +1,6 @@
 //! A step of a path with its name.
 
-use crate::{holders::graph::NodeId, recording::Step};
+use crate::{holders::graph::NodeId, ledger::SiteKey, recording::Step};
 
 /// Words of a variable that are an array whatever their distances: a structure rarely has as many that lead to the same.
 const MANY: usize = 8;
@@ -44,9 +44,53 @@ impl Named {
     }
 }
 
+/// The site of the memory of containers that are shown as one: the one that all have whose site is known.
+pub(super) fn buffer_of_all<'a>(alike: impl Iterator<Item = &'a Named>) -> Option<SiteKey> {
+    let mut sites = alike.filter_map(|named| named.step.buffer);
+    let first = sites.next()?;
+    sites.all(|site| site == first).then_some(first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        event::{Layer, StackId},
+        ledger::ProcessId,
+        recording::StepKind,
+    };
+
+    fn with_buffer(stack: Option<u32>) -> Named {
+        let buffer = stack.map(|stack| SiteKey {
+            process: ProcessId(1),
+            layer: Layer::Heap,
+            stack: StackId(stack),
+            by_allocator: false,
+            device: None,
+        });
+        Named {
+            step: Step {
+                buffer,
+                ..Step::new(StepKind::Object, "[key]".to_owned())
+            },
+            general: "[key]".to_owned(),
+            node: None,
+            is_expression: true,
+            word: None,
+        }
+    }
+
+    #[test]
+    fn containers_filled_by_different_lines_have_no_line_in_common() {
+        let of_all = |stacks: &[Option<u32>]| {
+            let named: Vec<Named> = stacks.iter().map(|stack| with_buffer(*stack)).collect();
+            buffer_of_all(named.iter()).map(|site| site.stack)
+        };
+        // One of them has moved.
+        assert_eq!(of_all(&[None, Some(7), Some(7)]), Some(StackId(7)));
+        assert_eq!(of_all(&[Some(7), Some(8), None]), None);
+        assert_eq!(of_all(&[None]), None);
+    }
 
     #[test]
     fn the_ends_of_a_list_are_no_elements_of_an_array() {

@@ -153,12 +153,12 @@ pub(super) const QUEUE: Rule<OfSite> = Rule {
 
 static STEADY_BACKLOG: Statement = Statement {
     name: "steady_backlog",
-    sentence: "about as many blocks are freed in each part of the recording, but fewer than are allocated, so they live longer and longer: as of a queue that is filled faster than it is emptied",
+    sentence: "the oldest blocks are freed first, and live longer and longer: as of a queue that is filled faster than it is emptied",
 };
 
 pub(super) const STEADY_QUEUE: Rule<OfSite> = Rule {
     class: Class::Leak,
-    evidence: "keeps growing and rises in the same way, in a process whose growth is steady by time; 30 % of the blocks that outlived a quarter of the time are still live; in each eighth of the time, the blocks that it frees and those that it gains are between 0.5 × and 1.5 × the mean of all",
+    evidence: "of malloc: keeps growing, and rises in 6 of the last 8 parts, in a process whose growth is steady by time; in each eighth of the time, what it allocates and what it gains are between 0.5 × and 1.5 × the mean of all; of the blocks allocated first (15 % or more), at most half as large a share is live as of those a quarter as old, and those freed lived for times that differ by a factor of two or more",
     find: OfSite::Growing(|grown| {
         grown.is_steady_backlog().then(|| SiteFinding {
             evidence: vec![STEADY_BACKLOG.with([])],

@@ -133,10 +133,7 @@ pub(super) fn filled_like(
             return None;
         };
         let is_one = site.live_count.last().is_some_and(|count| *count == 1.0);
-        // A list that is made again and again is another one.
-        let is_growing = site.live_bytes.is_sorted();
-        let room = Span::exactly(*bytes / length).over(size);
-        (is_one && is_growing).then_some(room)
+        is_one.then_some(Span::exactly(*bytes / length).over(size))
     };
     let sites = series.sites.iter();
     let rooms = sites.filter_map(|site| Some((site, room(site)?)));
@@ -144,7 +141,9 @@ pub(super) fn filled_like(
     let (Some((site, room)), None) = (alike.next(), alike.next()) else {
         return None;
     };
-    if !ROOM.contains(&room.least) || !ROOM.contains(&room.most) {
+    // A list that is made again and again is another one.
+    let has_grown = site.live_bytes.is_sorted() && site.live_bytes.last() > site.live_bytes.first();
+    if !has_grown || !ROOM.contains(&room.least) || !ROOM.contains(&room.most) {
         return None;
     }
     let (_, line) = containers::filled(stacks.get(site.key.stack).of_caller())?;

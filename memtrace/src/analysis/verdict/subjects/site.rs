@@ -9,11 +9,11 @@ use crate::{
             diagnosis::Verdict,
             evidence::{Evidence, Statement},
             shape::{Judged, Shape},
-            survival::Survival,
-            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, REPORTED, RISING_BLOCKS},
+            survival::{self, Survival},
+            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, RISING_BLOCKS},
         },
     },
-    event::Device,
+    event::{Device, Layer},
     recording::Origin,
 };
 
@@ -97,28 +97,29 @@ impl Grown<'_> {
         self.shape != Shape::Slowing && frees_older && most_stay && self.rises() && is_whole
     }
 
-    /// Whether it is such a queue that frees blocks of the recording: as many in each part of the time, and fewer than it
-    /// gets. If they did not live longer and longer, its growth would become slower.
+    /// Whether it is such a queue that frees blocks of the recording, although it allocates evenly and grows in a straight
+    /// line.
     pub(in super::super) fn is_steady_backlog(&self) -> bool {
         let window = self.context.window;
-        let (allocated, live) = (&self.site.alloc_count, &self.site.live_count);
         let length = window.to.saturating_sub(window.from + 1);
         let ends = (0..=LAST_BLOCKS).map(|part| window.from + length * part / LAST_BLOCKS);
         let ends: Vec<usize> = ends.collect();
-        let is_even = |of: &dyn Fn(usize) -> f64| {
-            let parts = ends.windows(2).map(|part| of(part[1]) - of(part[0]));
+        let is_even = |counts: &[f64]| {
+            let parts = ends
+                .windows(2)
+                .map(|part| counts[part[1]] - counts[part[0]]);
             let parts: Vec<f64> = parts.collect();
             let mean = parts.iter().sum::<f64>() / parts.len() as f64;
             let even = (1.0 - EVEN) * mean..=(1.0 + EVEN) * mean;
             mean > 0.0 && parts.iter().all(|part| even.contains(part))
         };
-        let many_stay = matches!(self.survival, Survival::Share(share) if share >= REPORTED);
-        self.shape == Shape::Steady
-            && many_stay
+        self.site.key.layer == Layer::Heap
+            && self.shape == Shape::Steady
             && self.rises()
             && self.whole().is_some()
-            && is_even(&|at| live[at])
-            && is_even(&|at| allocated[at] - live[at])
+            && is_even(&self.site.alloc_count)
+            && is_even(&self.site.live_count)
+            && survival::live_longer(self.context, self.site)
     }
 
     fn rises(&self) -> bool {
