@@ -26,6 +26,10 @@ const PER_BLOCK: RangeInclusive<f64> = 0.3..=3.0;
 /// The same of a container that has nothing else in common with the blocks.
 const CLOSE: RangeInclusive<f64> = 0.5..=2.0;
 
+/// A container whose length grew by at least this part has moved meanwhile: CPython's list gets an eighth more room at a
+/// time.
+const MOVED: f64 = 1.0 / 8.0;
+
 /// Room of a container at the end of the recording, for each element that it has seconds later: it grew, CPython's list has up
 /// to an eighth to spare, its dict half of its table. No other one may have room from [`LEAST_ROOM`] on: the search may
 /// have taken long.
@@ -127,6 +131,11 @@ pub(super) fn filled_like(
     stacks: &Stacks,
 ) -> Option<(Frame, SiteKey)> {
     let (of_type, length) = (container.type_name.as_deref()?, container.length? as f64);
+    // One that grew less may have had the same memory all the time, from before the recording.
+    let grown = container.growth_per_s? * series.times.last()?;
+    if grown < MOVED * length {
+        return None;
+    }
     let room = |site: &SiteSeries| {
         let known = site.code.container.filter(|known| known.name == of_type)?;
         let (Holds::All(size), Some(bytes)) = (known.holds, site.live_bytes.last()) else {
