@@ -188,7 +188,7 @@ impl<M: Memory> Cached<M> {
         }
     }
 
-    fn line<'a>(lines: &'a mut [Line], start: u64) -> &'a mut Line {
+    fn line(lines: &mut [Line], start: u64) -> &mut Line {
         let number = mix(start) as usize % lines.len();
         &mut lines[number]
     }

@@ -246,9 +246,12 @@ fn a_link_is_not_a_container() {
     assert_eq!(container, None);
 }
 
+/// A stack, and the bytes of its block by the time in seconds.
+type Buffer = (&'static str, fn(f64) -> f64);
+
 /// The function that fills a vector of 1,648 items whose memory has moved since the recording, beside
 /// memory of vectors of these sizes in bytes, by the time in seconds. None of them grows as the blocks do.
-fn filler(growth_per_s: f64, buffers: &'static [(&'static str, fn(f64) -> f64)]) -> Option<String> {
+fn filler(growth_per_s: f64, buffers: &'static [Buffer]) -> Option<String> {
     let mut vector = history(None);
     vector.steps[2].type_name = Some("std::vector".into());
     vector.steps[2].growth_per_s = Some(growth_per_s);
