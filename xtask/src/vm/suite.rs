@@ -114,10 +114,7 @@ const FEATURES: [(&str, &[Test]); 15] = [
         &[
             ("holders", "native_holders_match_the_program"),
             ("holders", "paths_in_python_lead_to_the_object"),
-            (
-                "kept_by",
-                "the_container_of_a_leak_is_named_with_the_line_that_fills_it",
-            ),
+            ("kept_by", "a_table_of_chains_is_one_container"),
         ],
     ),
     (
