@@ -479,7 +479,8 @@ impl Naming<'_> {
             if index > common && named.general == WORD {
                 step.name.clear();
             }
-            if index > common && step.kind == StepKind::Object {
+            // What is shown is the first one's, unless it has moved.
+            if index > common && step.kind == StepKind::Object && step.buffer.is_none() {
                 let alike = paths.iter().filter(|path| path.len() == first.len());
                 step.buffer = named::buffer_of_all(alike.map(|path| &path[index]));
             }
