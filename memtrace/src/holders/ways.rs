@@ -479,7 +479,7 @@ impl Naming<'_> {
             if index > common && named.general == WORD {
                 step.name.clear();
             }
-            // What is shown is the first one's, unless it has moved.
+            // The line is that of the container whose length is shown, unless that one has moved.
             if index > common && step.kind == StepKind::Object && step.buffer.is_none() {
                 let alike = paths.iter().filter(|path| path.len() == first.len());
                 step.buffer = named::buffer_of_all(alike.map(|path| &path[index]));

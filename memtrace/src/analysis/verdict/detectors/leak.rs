@@ -136,7 +136,7 @@ pub(super) const SITE: Rule<OfSite> = Rule {
 
 static BACKLOG: Statement = Statement {
     name: "backlog",
-    sentence: "{freed} blocks from before the recording were freed, and resident memory rises in a straight line: as of a queue that is filled faster than it is emptied",
+    sentence: "{freed} blocks from before the recording were freed, and resident memory rises in a straight line: like a queue that is filled faster than it is emptied",
 };
 
 pub(super) const QUEUE: Rule<OfSite> = Rule {
@@ -153,7 +153,7 @@ pub(super) const QUEUE: Rule<OfSite> = Rule {
 
 static STEADY_BACKLOG: Statement = Statement {
     name: "steady_backlog",
-    sentence: "the oldest blocks are freed first, and live longer and longer: as of a queue that is filled faster than it is emptied",
+    sentence: "the oldest blocks are freed first, and live longer and longer: like a queue that is filled faster than it is emptied",
 };
 
 pub(super) const STEADY_QUEUE: Rule<OfSite> = Rule {
