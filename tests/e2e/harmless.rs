@@ -119,10 +119,10 @@ fn pages_that_forked_processes_share_stay_shared() {
 
 #[test]
 fn memtrace_killed_while_it_has_stopped_the_process() {
-    killed(&["--lost", "--stop"], Some("is stopped until"), 20);
+    killed(&["--lost", "--stop"], Some("is stopped until"), 12);
 }
 
 #[test]
 fn memtrace_killed_while_it_searches() {
-    killed(&["--lost"], None, 10);
+    killed(&["--lost"], None, 5);
 }

@@ -163,28 +163,26 @@ struct Stack<'a> {
     site: &'a ReportedSite,
     frames: Vec<&'a Frame>,
     python: Vec<usize>,
+    /// Goes through the native function `probe`.
+    is_probed: bool,
 }
 
 impl<'a> Stack<'a> {
     fn of(site: &'a ReportedSite) -> Self {
         let frames = site.physical();
-        let python = (0..frames.len()).filter(|&at| frames[at].is_python());
+        let (python, natives): (Vec<usize>, Vec<usize>) =
+            (0..frames.len()).partition(|&at| frames[at].is_python());
+        let mut natives = natives.into_iter().map(|at| &frames[at].function);
         Self {
             site,
-            python: python.collect(),
+            is_probed: natives.any(|name| name.as_deref() == Some("probe")),
+            python,
             frames,
         }
     }
 
     fn python(&self) -> impl Iterator<Item = &'a Frame> {
         self.python.iter().map(|&at| self.frames[at])
-    }
-
-    fn is_probed(&self) -> bool {
-        let natives = self.frames.iter().filter(|frame| !frame.is_python());
-        natives
-            .filter_map(|frame| frame.function.as_deref())
-            .any(|name| name == "probe")
     }
 
     /// Whether each block has this size.
@@ -284,7 +282,7 @@ impl TrueChain {
         let own = || stacks.iter().filter(|stack| stack.site.tgid == self.tgid);
         match &self.allocated {
             Allocated::Probe { bytes, count } => {
-                let of_it = own().filter(|stack| stack.is_probed() && stack.is_of(*bytes));
+                let of_it = own().filter(|stack| stack.is_probed && stack.is_of(*bytes));
                 let of_it: Vec<_> = of_it.collect();
                 for stack in &of_it {
                     if let Some(what) = stack.wrong(&self.frames) {
@@ -294,7 +292,7 @@ impl TrueChain {
                 self.expect_count(*count, &of_it, wrong);
             }
             Allocated::Bare { bytes, count } => {
-                let of_it = own().filter(|stack| !stack.is_probed() && stack.is_of(*bytes));
+                let of_it = own().filter(|stack| !stack.is_probed && stack.is_of(*bytes));
                 let of_it = of_it.filter(|stack| stack.wrong(&self.frames).is_none());
                 self.expect_count(*count, &of_it.collect::<Vec<_>>(), wrong);
             }
@@ -385,7 +383,7 @@ pub fn differences(report: &Report, truth: &[TrueChain]) -> Vec<String> {
     for chain in truth {
         chain.differences(&stacks, &mut wrong);
     }
-    for stack in stacks.iter().filter(|stack| stack.is_probed()) {
+    for stack in stacks.iter().filter(|stack| stack.is_probed) {
         let is_known = |chain: &TrueChain| match chain.allocated {
             Allocated::Probe { bytes, .. } => chain.tgid == stack.site.tgid && stack.is_of(bytes),
             _ => false,
@@ -406,7 +404,7 @@ pub fn expect_none_wrong(report: &Report, truth: &[TrueChain], alone: &str) {
     let sites = report.sites.iter().filter(|site| site.layer == "heap");
     let stacks = sites.map(Stack::of);
     let with_python: Vec<_> = stacks
-        .filter(|stack| stack.is_probed() && !stack.is_of(WARM_UP) && !stack.python.is_empty())
+        .filter(|stack| stack.is_probed && !stack.is_of(WARM_UP) && !stack.python.is_empty())
         .collect();
     let mut wrong = Vec::new();
     let mut of_alone = 0;

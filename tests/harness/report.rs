@@ -9,7 +9,6 @@ use memtrace_common::{
     unwind::End,
 };
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Deserialize)]
@@ -87,6 +86,8 @@ pub struct DeviceFailure {
     pub count: u64,
     pub size: u64,
     pub held: DeviceFigures,
+    stack: usize,
+    #[serde(skip)]
     pub frames: Vec<Frame>,
 }
 
@@ -112,12 +113,30 @@ pub struct ReportedSite {
     pub device: Option<u8>,
     #[serde(flatten)]
     pub counts: Counts,
+    #[serde(default)]
+    stack: usize,
     /// Leaf first.
+    #[serde(default)]
     pub frames: Vec<Frame>,
     /// Name of the thread.
     pub thread: Option<String>,
     /// Freed blocks: number `i` lived [2^i, 2^(i+1)) ns.
     pub lifetimes: Option<Vec<u64>>,
+    #[serde(default)]
+    end: String,
+}
+
+/// The stacks of a report, which its sites refer to.
+#[derive(Deserialize)]
+struct Listed {
+    stacks: Vec<ListedStack>,
+    frames: Vec<Frame>,
+}
+
+#[derive(Deserialize)]
+struct ListedStack {
+    frames: Vec<usize>,
+    thread: Option<String>,
     end: String,
 }
 
@@ -200,21 +219,22 @@ impl Report {
     /// # Errors
     /// When the text is not a report.
     pub fn parse(json: &str) -> Result<Report, serde_json::Error> {
-        let mut report: Value = serde_json::from_str(json)?;
-        let [stacks, frames] = ["stacks", "frames"].map(|list| report[list].take());
-        for list in ["sites", "device_failures"] {
-            for of in report[list].as_array_mut().into_iter().flatten() {
-                let place = of["stack"].as_u64().unwrap_or(u64::MAX) as usize;
-                let stack = &stacks[place];
-                let listed = stack["frames"].as_array().into_iter().flatten();
-                let listed =
-                    listed.map(|place| frames[place.as_u64().unwrap_or(0) as usize].clone());
-                of["frames"] = listed.collect();
-                of["thread"] = stack["thread"].clone();
-                of["end"] = stack["end"].clone();
-            }
+        let listed: Listed = serde_json::from_str(json)?;
+        let mut report: Report = serde_json::from_str(json)?;
+        let frames = |stack: &ListedStack| {
+            let places = stack.frames.iter();
+            places.map(|&place| listed.frames[place].clone()).collect()
+        };
+        for site in &mut report.sites {
+            let stack = &listed.stacks[site.stack];
+            site.frames = frames(stack);
+            site.thread.clone_from(&stack.thread);
+            site.end.clone_from(&stack.end);
         }
-        serde_json::from_value(report)
+        for failure in &mut report.device_failures {
+            failure.frames = frames(&listed.stacks[failure.stack]);
+        }
+        Ok(report)
     }
 
     pub fn loss(&self, reason: Reason) -> u64 {

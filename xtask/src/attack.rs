@@ -456,6 +456,7 @@ pub(crate) fn run(filter: Option<&str>) -> Result<()> {
         let output = Command::new(&program)
             .args(["--exact", "--test-threads=1"])
             .args(&tests)
+            .env("MEMTRACE_EVERY_COMMAND", "1")
             .output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         if !output.status.success() {
