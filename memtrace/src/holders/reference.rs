@@ -153,6 +153,13 @@ pub(super) struct Reference<'a> {
     pub(super) checks: &'a [Check],
 }
 
+impl Reference<'_> {
+    /// Whether it is to memory that a container enlarges as elements are added.
+    pub(super) fn is_to_elements(&self) -> bool {
+        self.label == Label::Buffer && self.cost < cost::INCIDENTAL
+    }
+}
+
 /// A reference without what proves it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {

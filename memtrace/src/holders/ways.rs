@@ -381,7 +381,7 @@ impl Naming<'_> {
         let length = python.length(self.memory, object)?.value;
         let mut site = None;
         python.references(self.memory, object, &mut |reference| {
-            if reference.label == Label::Buffer && site.is_none() {
+            if reference.is_to_elements() && site.is_none() {
                 let block = self.graph.blocks.containing(reference.target);
                 let block = block.map(|block| self.graph.blocks.block(block));
                 // The address may be recorded for another block.

@@ -380,6 +380,9 @@ fn headline(about: &str, verdict: &Verdict, line: &Line) -> Vec<Item> {
     items
 }
 
+/// Columns of a name that leaves room for the rest of a headline.
+const SHORT: usize = COLUMNS / 2;
+
 /// `Service.log keeps 25 blocks/s (137 KiB/s)`.
 fn sentence(verdict: &Verdict, line: &Line) -> String {
     if line.bytes <= 0.0 {
@@ -391,8 +394,11 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
     }
     let leaks = verdict.class.is_leak();
     let keeper = line.keeper.and_then(|kept| {
-        let line = kept.line.as_ref().map(subject);
-        line.or_else(|| name_of(kept))
+        let line = kept.line.as_ref();
+        let own = line.filter(|line| !line.is_installed()).map(subject);
+        let name = name_of(kept);
+        let short = name.clone().filter(|name| name.chars().count() <= SHORT);
+        own.or(short).or_else(|| line.map(subject)).or(name)
     });
     let allocates = || {
         let caller = caller(line).or(line.allocates);

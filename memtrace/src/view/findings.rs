@@ -129,6 +129,14 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// What was seen to keep objects comes before a guess about arenas.
+    fn prefer(&mut self, seen: &'a Keeper) {
+        let is_guess = |of: &Keeper| matches!(of.how, How::Container(_));
+        if self.are_arenas && seen.is_certain() && self.keeper.is_some_and(is_guess) {
+            self.keeper = Some(seen);
+        }
+    }
+
     /// Whether arenas of Python are among its blocks.
     pub(crate) fn has_arenas(&self) -> bool {
         self.are_arenas || self.others.iter().any(|of| of.are_arenas)
@@ -192,7 +200,12 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     // With their processes.
     let mut findings: Vec<(Finding, HashSet<ProcessId>)> = Vec::new();
     for verdict in of_processes {
-        let lines = lines(found, verdict, &sites[&verdict.process]);
+        let mut lines = lines(found, verdict, &sites[&verdict.process]);
+        let types = found.types.get(&verdict.process);
+        let keeps_objects = types.and_then(|types| types.keeper.as_ref());
+        if let (Some(first), Some(seen)) = (lines.first_mut(), keeps_objects) {
+            first.prefer(seen);
+        }
         let is_suppressed = lines.is_empty() && has_suppressed(found, verdict);
         let alike = findings.iter_mut().find(|(known, processes)| {
             known.verdict.class == verdict.class
@@ -215,10 +228,7 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                     processes: vec![verdict],
                     growing_below: vec![],
                     lines,
-                    keeps_objects: found
-                        .types
-                        .get(&verdict.process)
-                        .and_then(|types| types.keeper.as_ref()),
+                    keeps_objects,
                     named: named(found, verdict).filter(|_| !is_suppressed),
                     is_suppressed,
                 };

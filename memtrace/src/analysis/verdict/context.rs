@@ -68,6 +68,19 @@ impl Context<'_> {
         Some((container.length?, container.limit?))
     }
 
+    /// Whether a container without a limit certainly keeps the blocks of a site, and gets elements at least half as fast as the
+    /// site gets blocks.
+    pub(super) fn grows_with_container(&self, site: &SiteSeries) -> bool {
+        let holders = self.holders.get(&site.key);
+        let keeper = holders.and_then(|of| keeper_of(of, self.stacks));
+        let Some((keeper, _)) = keeper.filter(|(of, _)| of.is_certain() && !of.has_limit()) else {
+            return false;
+        };
+        let growth = keeper.container().and_then(|of| of.growth_per_s);
+        let of_site = self.window.rate(&site.live_count, &self.series.times);
+        growth.is_some_and(|growth| growth > 0.0 && growth >= of_site / 2.0)
+    }
+
     /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that
     /// were certainly leaked. A container with a limit fills up.
     pub(super) fn kept_objects(&self) -> Option<f64> {

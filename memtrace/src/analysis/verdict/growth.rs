@@ -9,11 +9,11 @@ use super::{
     finding::Finding,
     rule::OfProcess,
     shape::{Judged, Shape},
-    subjects::{Growing, Judging, Part, grade_of},
+    subjects::{COUNT_FLOOR, Growing, JudgedSite, Judging, Part, grade_of},
     thresholds::{MAJORITY, REPORTED, SITE_FLOOR},
 };
 use crate::{
-    analysis::series::{Place, place},
+    analysis::series::{Figure, Place, SiteSeries, place},
     frames::mappings::Use,
 };
 
@@ -42,6 +42,15 @@ static GOES_ON: Statement = Statement {
     sentence: "memory that grew {part} slowed down, but resident memory as a whole does not",
 };
 
+static WITH_THREADS: Statement = Statement {
+    name: "part_with_threads",
+    sentence: "threads that do not end, and sites with a new block or a few for each of them, grew {part}",
+};
+
+/// Blocks of a site for each new thread, at most, and their distance from a whole number.
+const OF_THREAD: f64 = 8.0;
+const FROM_WHOLE: f64 = 0.05;
+
 /// The class of the largest part; the next one that matters is the runner-up. `None`: slow growth that is no leak.
 pub(super) fn largest(judging: &Judging) -> Option<Finding> {
     let growing = Growing::of(judging);
@@ -50,6 +59,7 @@ pub(super) fn largest(judging: &Judging) -> Option<Finding> {
     let p = ("p", Amount::Probability(trend.p_value));
     let mut evidence = vec![TOGETHER.with([growth, length, rate, p])];
     let mut parts = growing.parts();
+    growing.add_to_threads(&mut parts);
     parts.retain(|part| part.share >= REPORTED);
     // Allocators drift by that little, too.
     if judging.judged.is_slow() {
@@ -156,6 +166,43 @@ impl Growing<'_> {
         })
     }
 
+    /// Counts blocks that leak with threads as theirs: the threads that do not end keep what they work with.
+    fn add_to_threads(&self, parts: &mut [Part]) {
+        let of = |class| parts.iter().position(|part| part.class == class);
+        let (Some(leak), Some(threads)) = (of(Class::Leak), of(Class::ThreadLeak)) else {
+            return;
+        };
+        let share = self.with_threads() / self.growth;
+        let share = share.min(parts[leak].share);
+        parts[leak].share -= share;
+        let of_leak = parts[leak].grade;
+        let threads = &mut parts[threads];
+        threads.share += share;
+        threads.grade = grade_of(threads.share).max(of_leak);
+        threads.evidence = WITH_THREADS.with([("part", self.amount(threads.share * self.growth))]);
+    }
+
+    /// Bytes of the sites that leak as many blocks as there are new threads, or a few times as many.
+    fn with_threads(&self) -> f64 {
+        let Context { series, window, .. } = self.context;
+        let threads = self.change(series.figure(Figure::Threads));
+        let is_of_threads = |site: &&JudgedSite| {
+            let of = self.series_of(site);
+            let each = of.map_or(0.0, |of| window.change(&of.live_count)) / threads;
+            let whole = each.round();
+            (1.0..=OF_THREAD).contains(&whole) && (each - whole).abs() <= FROM_WHOLE * whole
+        };
+        let leaks = self.sites.iter().filter(|site| {
+            site.is_of_host() && site.verdict.class == Class::Leak && threads >= COUNT_FLOOR
+        });
+        leaks.filter(is_of_threads).map(|site| site.resident).sum()
+    }
+
+    fn series_of(&self, site: &JudgedSite) -> Option<&SiteSeries> {
+        let mut all = self.context.series.sites.iter();
+        all.find(|of| site.verdict.scope == Scope::Site(of.key))
+    }
+
     /// Whether most of what is classified as caches is in those that have a limit.
     fn fills_limited_caches(&self) -> bool {
         let sites = self.sites.iter().filter(|site| site.is_of_host());
@@ -163,8 +210,7 @@ impl Growing<'_> {
         let (mut all, mut known) = (0.0, 0.0);
         for site in caches {
             all += site.resident;
-            let mut series = self.context.series.sites.iter();
-            let of = series.find(|of| site.verdict.scope == Scope::Site(of.key));
+            let of = self.series_of(site);
             let has_limit = of.is_some_and(|of| {
                 let is_known = of.code.cache.is_some_and(|it| it.limit.is_some());
                 is_known || self.context.limited(&of.key).is_some()

@@ -47,7 +47,7 @@ impl Graph<'_> {
         let long = it.length(memory).map(|length| length.value);
         let long = long.filter(|length| *length >= LONG);
         let mut visit = |reference: &Reference<'_>| {
-            if let (Some(length), Label::Buffer) = (long, reference.label) {
+            if let Some(length) = long.filter(|_| reference.is_to_elements()) {
                 self.keep_buffer(object, length, reference.target, memory);
             }
             if !self.follow_reference(node, reference, cost, memory)

@@ -123,7 +123,11 @@ pub(super) fn known(layout: &Layout, base: &Base) -> Option<Known> {
         "dict" => own(Kind::Dict),
         "set" | "frozenset" => own(Kind::Set),
         "collections.deque" => own(Kind::Deque),
-        "collections.OrderedDict" => plain(vec![buffer(dict::SIZE)], Rest::Nothing),
+        // The table of its order is also enlarged where something is looked up.
+        "collections.OrderedDict" => plain(
+            vec![(dict::SIZE, Label::Buffer, cost::INCIDENTAL)],
+            Rest::Nothing,
+        ),
         "type" => of(
             Kind::Type,
             vec![

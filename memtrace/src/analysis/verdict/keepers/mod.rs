@@ -154,12 +154,15 @@ impl Keepers<'_> {
     fn with_line(&self, mut keeper: Keeper, class: Class, key: &SiteKey) -> Found {
         let container = keeper.container();
         let alike = container.and_then(|of| guessed::filled_like(of, self.series, self.stacks));
-        // A container of C++ that grew as well does not show who fills one of Python's.
-        let is_python = container.is_some_and(|of| of.kind == StepKind::Object);
+        // Another container that grew as well does not show who fills one of Python's.
+        let object = container.filter(|of| of.kind == StepKind::Object);
         let guessed = || {
             let (guess, buffer) = self.guess(class, key)?;
-            let line = guess.line.filter(|line| line.is_python() || !is_python)?;
-            Some((line, buffer?))
+            let is_alike = match (&guess.how, object) {
+                (How::Container(name), Some(object)) => object.type_name.as_deref() == Some(name),
+                (_, object) => object.is_none(),
+            };
+            Some((guess.line.filter(|_| is_alike)?, buffer?))
         };
         let (line, buffer) = alike.or_else(guessed).unzip();
         keeper.line = line;
