@@ -505,7 +505,8 @@ impl Naming<'_> {
         Path {
             steps,
             container: at,
-            container_number: container.and_then(|index| first[index].node),
+            // Of several that are shown as one, that of what they hang in.
+            container_number: container.and_then(|index| first[index.min(common)].node),
             expression: shortest.and_then(expression),
         }
     }

@@ -101,19 +101,27 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Where the holdings of an ended process end: the first point below half of the recent level. In
-/// the last quarter.
+/// Where the holdings of an ended process end: the first point below half of the recent level, or of what was gained since
+/// the first quarter. In the last quarter.
 pub(super) fn end_of(held: &[f64]) -> usize {
     const ENDING: f64 = 0.5;
+    /// A gain matters if it is this part of the level.
+    const GAINED: f64 = 0.1;
     let lately = held.len() - held.len() / 4;
     let level = median(&held[lately..]).unwrap_or(0.0);
     // For memory too small to be judged by site, the course of the process is not cut.
     if level < SITE_FLOOR as f64 {
         return held.len();
     }
+    let before = held[held.len() / 4];
+    let gained = held[lately..].iter().copied().fold(before, f64::max) - before;
+    let most = match gained >= GAINED * level {
+        true => (before + ENDING * gained).max(ENDING * level),
+        false => ENDING * level,
+    };
     let end = held[lately..]
         .iter()
-        .rposition(|value| *value >= ENDING * level)
+        .rposition(|value| *value >= most)
         .map_or(held.len(), |last| lately + last + 1);
     // It may have begun to end within the last point that is left.
     let began = end >= 2 && held[end - 1] < held[end - 2];
@@ -193,6 +201,18 @@ mod tests {
         let mut values = vec![50e6; 160 - last.len()];
         values.extend(last);
         values
+    }
+
+    #[test]
+    fn what_was_gained_ends_where_half_of_it_is_freed() {
+        let rising = |last: &[f64]| {
+            let rise = (0..160 - last.len()).map(|point| 50e6 + 1e5 * point as f64);
+            rise.chain(last.iter().copied()).collect::<Vec<f64>>()
+        };
+        assert_eq!(end_of(&rising(&[])), 160);
+        assert_eq!(end_of(&rising(&[51e6, 51e6, 51e6])), 157);
+        assert_eq!(end_of(&rising(&[51e6, 51e6, 66e6])), 160, "it comes back");
+        assert_eq!(end_of(&course(&[49e6, 49e6])), 160, "nothing was gained");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     offset::Offset,
     shape::{Judged, Shape},
     subjects::SiteFinding,
-    thresholds::PROCESS_FLOOR,
+    thresholds::{PROCESS_FLOOR, SITE_FLOOR},
 };
 use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use, ledger::SiteKey};
 use std::ops::RangeInclusive;
@@ -32,6 +32,14 @@ static FILLED: Statement = Statement {
     name: "buffers_fill",
     sentence: "resident memory beyond all other blocks: {growth} in {length}, {rate}",
 };
+
+static REPLACED: Statement = Statement {
+    name: "block_replaced",
+    sentence: "its block is replaced by a larger one each time: {growth} in {length}, {rate}",
+};
+
+/// Least number of blocks that replaced one another.
+const REPLACEMENTS: f64 = 8.0;
 
 /// The moment at which a block was enlarged, and its sizes.
 struct Step {
@@ -173,15 +181,49 @@ impl Buffers {
     }
 }
 
+/// The size of a site's block at each reading; both may be live while one replaces the other. `None`: there are more.
+fn sizes(live: &[f64], blocks: &[f64]) -> Option<Vec<f64>> {
+    let mut last = 0.0;
+    let sizes = live.iter().zip(blocks).map(|(bytes, count)| {
+        if *count > 0.0 {
+            last = bytes / count;
+        }
+        (*count <= 2.0).then_some(last)
+    });
+    sizes.collect()
+}
+
+/// The finding on a site whose block is replaced by a larger one again and again, as an array that is copied to append to it.
+pub(super) fn replaced(context: &Context, site: &SiteSeries) -> Option<(Class, SiteFinding)> {
+    let Context { series, window, .. } = context;
+    let sizes = sizes(&site.live_bytes, &site.live_count)?;
+    let only_rises = sizes.get(window.from..)?.is_sorted();
+    let is_often = window.change(&site.alloc_count) >= REPLACEMENTS;
+    if site.key.layer != Layer::Heap || !only_rises || !is_often || !context.rises() {
+        return None;
+    }
+    let judged = Judged::of(&series.times, &sizes, window.from, SITE_FLOOR).ok()?;
+    (judged.shape() == Shape::Steady).then(|| {
+        let found = SiteFinding {
+            grade: Grade::C,
+            evidence: vec![REPLACED.with(grown(&judged.trend))],
+            runner_up: Class::Cache,
+            rate: Some(judged.trend.slope),
+            growth: window.change(&sizes),
+        };
+        (Class::Leak, found)
+    })
+}
+
 /// Whether the evidence is that of a block which is enlarged.
 pub(super) fn are_of_buffer(evidence: &[Evidence]) -> bool {
-    let names = [ENLARGED.name, super::survival::ONE_BLOCK.name];
+    let names = [ENLARGED.name, REPLACED.name, super::survival::ONE_BLOCK.name];
     evidence.iter().any(|of| names.contains(&of.kind.name))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Filling;
+    use super::{Filling, sizes};
 
     /// Of a block with these sizes and allocations so far, read once a second: bytes per second.
     fn rate(at: impl Fn(f64) -> (f64, f64)) -> Option<f64> {
@@ -213,6 +255,13 @@ mod tests {
             _ => (16384.0, 2.0),
         };
         assert!(is_near(rate(attached), 100.0));
+    }
+
+    #[test]
+    fn a_block_and_the_one_that_replaces_it_have_a_size() {
+        let (live, blocks) = ([8.0, 18.0, 0.0, 12.0], [1.0, 2.0, 0.0, 1.0]);
+        assert_eq!(sizes(&live, &blocks), Some(vec![8.0, 9.0, 9.0, 12.0]));
+        assert_eq!(sizes(&[8.0, 30.0], &[1.0, 3.0]), None);
     }
 
     #[test]

@@ -94,11 +94,18 @@ impl Context<'_> {
 
     /// Whether the memory of the process rises steadily.
     pub(super) fn is_steady(&self) -> bool {
-        let whole = self.series.footprint();
-        let whole = whole.and_then(|all| {
-            Judged::of(&self.series.times, &all, self.window.from, PROCESS_FLOOR).ok()
-        });
+        let whole = self.whole();
         whole.is_some_and(|whole| whole.shape() == Shape::Steady)
+    }
+
+    /// Whether it rises.
+    pub(super) fn rises(&self) -> bool {
+        self.whole().is_some_and(|whole| whole.is_material())
+    }
+
+    fn whole(&self) -> Option<Judged> {
+        let all = self.series.footprint()?;
+        Judged::of(&self.series.times, &all, self.window.from, PROCESS_FLOOR).ok()
     }
 
     /// The window for memory of this place: the start of a device may be later than that of the process.

@@ -234,9 +234,9 @@ impl Growing<'_> {
             .iter()
             .filter(|site| place(&site.key) == Place::Host);
         let is_one = host.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live);
-        // If a single site certainly kept growing, it would have its own verdict.
+        // If a single site certainly kept growing, or slowed down, it would have its own verdict.
         let shape = match shape {
-            Shape::Steady if is_one => Shape::Between,
+            Shape::Steady | Shape::Slowing if is_one => Shape::Between,
             other => other,
         };
         let part = ("part", self.amount(self.live));

@@ -99,9 +99,14 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             };
             let found = match stepped.with(site) {
                 Some(all) => all.part(context, site)?,
-                None => buffers
-                    .find(context, site)
-                    .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?,
+                None => {
+                    let found = buffers
+                        .find(context, site)
+                        .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?;
+                    let is_open = found.0 == Class::Undetermined;
+                    let replaced = || buffers::replaced(context, site);
+                    is_open.then(replaced).flatten().unwrap_or(found)
+                }
             };
             Some(finish(context, site, found))
         })

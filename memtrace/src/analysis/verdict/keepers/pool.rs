@@ -26,7 +26,7 @@ impl Pool {
         let How::Path { path, .. } = &keeper.how else {
             return None;
         };
-        let has_many = keeper.has_growing() || has_several(path);
+        let has_many = keeper.has_growing() || has_several(path) || path.chain().is_some();
         Some(Pool {
             process: holders.site.process,
             seen: holders.seen,
