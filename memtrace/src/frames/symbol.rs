@@ -96,7 +96,13 @@ fn without_arguments(name: &str) -> String {
                 || (kept.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | ':'))
                     && !kept.ends_with("operator")));
         match c {
-            _ if opens => depth += 1,
+            _ if opens => {
+                // Rust's `f::<T>`.
+                if depth == 0 && kept.ends_with("::") {
+                    kept.truncate(kept.len() - 2);
+                }
+                depth += 1;
+            }
             '>' if depth > 0 => depth -= 1,
             '-' if depth > 0 && chars.peek() == Some(&'>') => {
                 chars.next();
@@ -129,7 +135,8 @@ fn without_parameters(name: &str) -> Option<&str> {
         }
         depth == 0
     });
-    open.map(|(open, _)| &name[..open])
+    let before = open.map(|(open, _)| &name[..open]);
+    before.filter(|before| !before.ends_with("operator"))
 }
 
 fn without_result(name: &str) -> &str {
@@ -180,6 +187,9 @@ mod tests {
                 "main::{lambda(int)#1}::operator()",
             ),
             ("Foo::operator()(int)", "Foo::operator()"),
+            ("Foo::operator()", "Foo::operator()"),
+            ("rayon::join::<A, B>::{closure#0}", "rayon::join::{closure#0}"),
+            ("app::flatten::<T>", "app::flatten"),
             ("Foo::operator bool() const", "Foo::operator bool"),
             ("unsigned long foo<int>(int)", "foo"),
             ("net/http.(*conn).serve", "net/http.(*conn).serve"),

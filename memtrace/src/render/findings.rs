@@ -339,8 +339,9 @@ fn by(bytes: f64, are_arenas: bool, frame: &Frame) -> Item {
 /// counted, unless there is only one.
 fn others(first: &Line<'_>, lines: &[Line<'_>]) -> Vec<Item> {
     let of_first = first.keeper.map(|of| keeper_sentence(of, None));
+    let lines: Vec<&Line> = lines.iter().filter(|line| line.bytes >= 1.0).collect();
     let all: f64 = lines.iter().map(|line| line.bytes).sum();
-    let least = match lines {
+    let least = match lines[..] {
         [_] => 0.0,
         _ => LEAST_OTHER * (first.bytes + all),
     };
