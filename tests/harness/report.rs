@@ -113,8 +113,7 @@ pub struct ReportedSite {
     pub device: Option<u8>,
     #[serde(flatten)]
     pub counts: Counts,
-    #[serde(default)]
-    stack: usize,
+    stack: Option<usize>,
     /// Leaf first.
     #[serde(default)]
     pub frames: Vec<Frame>,
@@ -226,7 +225,7 @@ impl Report {
             places.map(|&place| listed.frames[place].clone()).collect()
         };
         for site in &mut report.sites {
-            let stack = &listed.stacks[site.stack];
+            let stack = &listed.stacks[site.stack.expect("each site has a stack")];
             site.frames = frames(stack);
             site.thread.clone_from(&stack.thread);
             site.end.clone_from(&stack.end);

@@ -20,7 +20,7 @@ use self::site::{Code, SITE_FLOOR};
 
 pub(crate) use self::course::{MAX_POINTS, least_life};
 use self::{
-    course::{Course, Grid, SECOND, end_of, end_of_use},
+    course::{Course, Grid, SECOND, end_of, end_of_gain, end_of_use},
     figure::FIGURES,
     heap_allocator::Mapped,
 };
@@ -168,7 +168,8 @@ impl ProcessSeries {
         let ends = parts.map(|part| end_of(part));
         let uses = self.devices.iter();
         let uses = uses.map(|device| end_of_use(&device.outstanding));
-        let end = ends.chain(uses).min().unwrap_or(0);
+        let ends = ends.chain(uses).chain([end_of_gain(&live)]);
+        let end = ends.min().unwrap_or(0);
         self.truncate(end.max(MIN_POINTS));
         self
     }

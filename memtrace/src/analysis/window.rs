@@ -14,10 +14,10 @@ pub(crate) struct Window {
 
 impl Window {
     /// All of a course but the start of its program, which lasts at least until the point `started` if that is in the first
-    /// two thirds; of a short one as much as can be judged.
+    /// half; of a short one as much as can be judged.
     pub(crate) fn after_start(values: &[f64], started: usize) -> Window {
         let most = values.len().saturating_sub(MIN_POINTS);
-        let started = match 3 * started <= 2 * values.len() {
+        let started = match started <= values.len() / 2 {
             true => started,
             false => 0,
         };

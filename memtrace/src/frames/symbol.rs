@@ -136,7 +136,8 @@ fn without_parameters(name: &str) -> Option<&str> {
         depth == 0
     });
     let before = open.map(|(open, _)| &name[..open]);
-    before.filter(|before| !before.ends_with("operator"))
+    // `operator()` without its parameters.
+    before.filter(|before| *before != "operator" && !before.ends_with("::operator"))
 }
 
 fn without_result(name: &str) -> &str {
@@ -188,7 +189,11 @@ mod tests {
             ),
             ("Foo::operator()(int)", "Foo::operator()"),
             ("Foo::operator()", "Foo::operator()"),
-            ("rayon::join::<A, B>::{closure#0}", "rayon::join::{closure#0}"),
+            ("my_operator(int)", "my_operator"),
+            (
+                "rayon::join::<A, B>::{closure#0}",
+                "rayon::join::{closure#0}",
+            ),
             ("app::flatten::<T>", "app::flatten"),
             ("Foo::operator bool() const", "Foo::operator bool"),
             ("unsigned long foo<int>(int)", "foo"),

@@ -101,28 +101,46 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Where the holdings of an ended process end: the first point below half of the recent level, or of what was gained since
-/// the first quarter. In the last quarter.
+/// A part of what a process holds, or gained, that is freed as it ends.
+const ENDING: f64 = 0.5;
+
+/// Where the holdings of an ended process end: the first point below half of the recent level. In the last quarter.
 pub(super) fn end_of(held: &[f64]) -> usize {
-    const ENDING: f64 = 0.5;
-    /// A gain matters if it is this part of the level.
-    const GAINED: f64 = 0.1;
     let lately = held.len() - held.len() / 4;
     let level = median(&held[lately..]).unwrap_or(0.0);
     // For memory too small to be judged by site, the course of the process is not cut.
-    if level < SITE_FLOOR as f64 {
-        return held.len();
+    match level < SITE_FLOOR as f64 {
+        true => held.len(),
+        false => end_below(held, ENDING * level),
     }
-    let before = held[held.len() / 4];
-    let gained = held[lately..].iter().copied().fold(before, f64::max) - before;
-    let most = match gained >= GAINED * level {
-        true => (before + ENDING * gained).max(ENDING * level),
-        false => ENDING * level,
-    };
-    let end = held[lately..]
-        .iter()
-        .rposition(|value| *value >= most)
-        .map_or(held.len(), |last| lately + last + 1);
+}
+
+/// Where half of what it gained since the first quarter is freed at once, and memory only falls from there on. In the last
+/// quarter.
+pub(super) fn end_of_gain(held: &[f64]) -> usize {
+    /// A gain matters if it is this part of the level, and falls if it rises by less than this part of itself.
+    const GAINED: f64 = 0.1;
+    const RISEN: f64 = 0.02;
+    let quarter = held.len() / 4;
+    let lately = held.len() - quarter;
+    let early = median(&held[quarter / 2..quarter + quarter / 2]).unwrap_or(0.0);
+    let peak = held[lately..].iter().copied().fold(early, f64::max);
+    let gained = peak - early;
+    let end = end_below(held, early + ENDING * gained);
+    let falls = |pair: &[f64]| pair[1] <= pair[0] + RISEN * gained;
+    // Within two points.
+    let soon = held.get(end + 1).or(held.last()).copied().unwrap_or(0.0);
+    let is_freed = peak - soon >= ENDING * gained && held[end..].windows(2).all(falls);
+    match gained >= (GAINED * early).max(SITE_FLOOR as f64) && is_freed {
+        true => end,
+        false => held.len(),
+    }
+}
+
+fn end_below(held: &[f64], least: f64) -> usize {
+    let lately = held.len() - held.len() / 4;
+    let last = held[lately..].iter().rposition(|value| *value >= least);
+    let end = last.map_or(held.len(), |last| lately + last + 1);
     // It may have begun to end within the last point that is left.
     let began = end >= 2 && held[end - 1] < held[end - 2];
     end - usize::from(began)
@@ -209,10 +227,16 @@ mod tests {
             let rise = (0..160 - last.len()).map(|point| 50e6 + 1e5 * point as f64);
             rise.chain(last.iter().copied()).collect::<Vec<f64>>()
         };
-        assert_eq!(end_of(&rising(&[])), 160);
-        assert_eq!(end_of(&rising(&[51e6, 51e6, 51e6])), 157);
-        assert_eq!(end_of(&rising(&[51e6, 51e6, 66e6])), 160, "it comes back");
-        assert_eq!(end_of(&course(&[49e6, 49e6])), 160, "nothing was gained");
+        assert_eq!(end_of_gain(&rising(&[])), 160);
+        assert_eq!(end_of_gain(&rising(&[51e6, 51e6, 51e6])), 157);
+        for (why, last) in [
+            ("it comes back", [51e6, 51e6, 66e6]),
+            ("it rises again", [51e6, 55e6, 51e6]),
+        ] {
+            assert_eq!(end_of_gain(&rising(&last)), 160, "{why}");
+        }
+        assert_eq!(end_of_gain(&course(&[49e6, 49e6])), 160, "no gain");
+        assert_eq!(end_of_gain(&[]), 0);
     }
 
     #[test]

@@ -181,25 +181,32 @@ impl Buffers {
     }
 }
 
-/// The size of a site's block at each reading; both may be live while one replaces the other. `None`: there are more.
-fn sizes(live: &[f64], blocks: &[f64]) -> Option<Vec<f64>> {
+/// The size of a site's block at each reading; both may be live while one replaces the other. `None`: there are more from the
+/// reading `from` on.
+fn sizes(live: &[f64], blocks: &[f64], from: usize) -> Option<Vec<f64>> {
     let mut last = 0.0;
-    let sizes = live.iter().zip(blocks).map(|(bytes, count)| {
-        if *count > 0.0 {
-            last = bytes / count;
-        }
-        (*count <= 2.0).then_some(last)
-    });
+    let sizes = live
+        .iter()
+        .zip(blocks)
+        .enumerate()
+        .map(|(at, (bytes, count))| {
+            if *count > 0.0 {
+                last = bytes / count;
+            }
+            (*count <= 2.0 || at < from).then_some(last)
+        });
     sizes.collect()
 }
 
 /// The finding on a site whose block is replaced by a larger one again and again, as an array that is copied to append to it.
 pub(super) fn replaced(context: &Context, site: &SiteSeries) -> Option<(Class, SiteFinding)> {
     let Context { series, window, .. } = context;
-    let sizes = sizes(&site.live_bytes, &site.live_count)?;
+    let sizes = sizes(&site.live_bytes, &site.live_count, window.from)?;
     let only_rises = sizes.get(window.from..)?.is_sorted();
     let is_often = window.change(&site.alloc_count) >= REPLACEMENTS;
-    if site.key.layer != Layer::Heap || !only_rises || !is_often || !context.rises() {
+    let code = &site.code;
+    let is_other = code.cache.is_some() || code.runtime.is_some_and(|of| of.is_lazy);
+    if site.key.layer != Layer::Heap || is_other || !only_rises || !is_often || !context.rises() {
         return None;
     }
     let judged = Judged::of(&series.times, &sizes, window.from, SITE_FLOOR).ok()?;
@@ -217,7 +224,11 @@ pub(super) fn replaced(context: &Context, site: &SiteSeries) -> Option<(Class, S
 
 /// Whether the evidence is that of a block which is enlarged.
 pub(super) fn are_of_buffer(evidence: &[Evidence]) -> bool {
-    let names = [ENLARGED.name, REPLACED.name, super::survival::ONE_BLOCK.name];
+    let names = [
+        ENLARGED.name,
+        REPLACED.name,
+        super::survival::ONE_BLOCK.name,
+    ];
     evidence.iter().any(|of| names.contains(&of.kind.name))
 }
 
@@ -260,8 +271,9 @@ mod tests {
     #[test]
     fn a_block_and_the_one_that_replaces_it_have_a_size() {
         let (live, blocks) = ([8.0, 18.0, 0.0, 12.0], [1.0, 2.0, 0.0, 1.0]);
-        assert_eq!(sizes(&live, &blocks), Some(vec![8.0, 9.0, 9.0, 12.0]));
-        assert_eq!(sizes(&[8.0, 30.0], &[1.0, 3.0]), None);
+        assert_eq!(sizes(&live, &blocks, 0), Some(vec![8.0, 9.0, 9.0, 12.0]));
+        assert_eq!(sizes(&[8.0, 30.0], &[1.0, 3.0], 0), None);
+        assert_eq!(sizes(&[30.0, 8.0], &[3.0, 1.0], 1), Some(vec![10.0, 8.0]));
     }
 
     #[test]

@@ -68,17 +68,25 @@ impl Context<'_> {
         Some((container.length?, container.limit?))
     }
 
-    /// Whether a container without a limit certainly keeps the blocks of a site, and gets elements at least half as fast as the
-    /// site gets blocks.
+    /// Whether a container certainly keeps the blocks of a site.
+    pub(super) fn is_in_container(&self, site: &SiteKey) -> bool {
+        let keeper = self
+            .holders
+            .get(site)
+            .and_then(|of| keeper_of(of, self.stacks));
+        keeper.is_some_and(|(of, _)| of.is_certain() && of.container().is_some())
+    }
+
+    /// Whether a container without a limit certainly keeps the blocks of a site and gets elements at least half as fast as the
+    /// site gets blocks, and the memory of the process rises steadily.
     pub(super) fn grows_with_container(&self, site: &SiteSeries) -> bool {
         let holders = self.holders.get(&site.key);
         let keeper = holders.and_then(|of| keeper_of(of, self.stacks));
-        let Some((keeper, _)) = keeper.filter(|(of, _)| of.is_certain() && !of.has_limit()) else {
-            return false;
-        };
-        let growth = keeper.container().and_then(|of| of.growth_per_s);
+        let keeper = keeper.filter(|(of, _)| of.is_certain() && !of.has_limit());
+        let growth = keeper.and_then(|(of, _)| of.container()?.growth_per_s);
         let of_site = self.window.rate(&site.live_count, &self.series.times);
-        growth.is_some_and(|growth| growth > 0.0 && growth >= of_site / 2.0)
+        let grows = growth.is_some_and(|growth| growth >= of_site / 2.0);
+        of_site > 0.0 && grows && self.is_steady()
     }
 
     /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that

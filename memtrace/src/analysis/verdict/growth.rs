@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     analysis::series::{Figure, Place, SiteSeries, place},
+    event::Layer,
     frames::mappings::Use,
+    ledger::SiteKey,
 };
 
 static TOGETHER: Statement = Statement {
@@ -44,12 +46,15 @@ static GOES_ON: Statement = Statement {
 
 static WITH_THREADS: Statement = Statement {
     name: "part_with_threads",
-    sentence: "threads that do not end, and sites with a new block or a few for each of them, grew {part}",
+    sentence: "threads that do not end, and the blocks that came with each of them, grew {part}",
 };
 
 /// Blocks of a site for each new thread, at most, and their distance from a whole number.
-const OF_THREAD: f64 = 8.0;
+const OF_THREAD: f64 = 4.0;
 const FROM_WHOLE: f64 = 0.05;
+
+/// Least share of the growth that is of the stacks of these threads.
+const OF_STACKS: f64 = 0.05;
 
 /// The class of the largest part; the next one that matters is the runner-up. `None`: slow growth that is no leak.
 pub(super) fn largest(judging: &Judging) -> Option<Finding> {
@@ -174,15 +179,18 @@ impl Growing<'_> {
         };
         let share = self.with_threads() / self.growth;
         let share = share.min(parts[leak].share);
+        if share <= 0.0 || parts[threads].share < OF_STACKS {
+            return;
+        }
         parts[leak].share -= share;
-        let of_leak = parts[leak].grade;
         let threads = &mut parts[threads];
         threads.share += share;
-        threads.grade = grade_of(threads.share).max(of_leak);
+        threads.grade = grade_of(threads.share);
         threads.evidence = WITH_THREADS.with([("part", self.amount(threads.share * self.growth))]);
     }
 
-    /// Bytes of the sites that leak as many blocks as there are new threads, or a few times as many.
+    /// Bytes of the sites that leak as many blocks as there are new threads, or a few times as many, and that no container
+    /// certainly keeps.
     fn with_threads(&self) -> f64 {
         let Context { series, window, .. } = self.context;
         let threads = self.change(series.figure(Figure::Threads));
@@ -190,10 +198,14 @@ impl Growing<'_> {
             let of = self.series_of(site);
             let each = of.map_or(0.0, |of| window.change(&of.live_count)) / threads;
             let whole = each.round();
-            (1.0..=OF_THREAD).contains(&whole) && (each - whole).abs() <= FROM_WHOLE * whole
+            let is_kept = of.is_some_and(|of| self.context.is_in_container(&of.key));
+            (1.0..=OF_THREAD).contains(&whole) && (each - whole).abs() <= FROM_WHOLE && !is_kept
         };
+        // It is chance which line needs the next arena.
+        let is_arena = |site: &JudgedSite| matches!(&site.verdict.scope, Scope::Site(key) if key.layer == Layer::Python);
         let leaks = self.sites.iter().filter(|site| {
-            site.is_of_host() && site.verdict.class == Class::Leak && threads >= COUNT_FLOOR
+            let leaks = site.is_of_host() && site.verdict.class == Class::Leak;
+            leaks && !is_arena(site) && threads >= COUNT_FLOOR
         });
         leaks.filter(is_of_threads).map(|site| site.resident).sum()
     }
@@ -233,11 +245,20 @@ impl Growing<'_> {
             .sites
             .iter()
             .filter(|site| place(&site.key) == Place::Host);
-        let is_one = host.any(|site| window.change(&site.live_bytes) >= MAJORITY * self.live);
+        let one = host.find(|site| window.change(&site.live_bytes) >= MAJORITY * self.live);
+        let is_one = one.is_some();
+        let is_judged = |key: &SiteKey| {
+            let of = self
+                .sites
+                .iter()
+                .find(|of| of.verdict.scope == Scope::Site(*key));
+            of.is_some_and(|of| of.verdict.class != Class::Undetermined)
+        };
         // If a single site certainly kept growing, or slowed down, it would have its own verdict.
-        let shape = match shape {
-            Shape::Steady | Shape::Slowing if is_one => Shape::Between,
-            other => other,
+        let shape = match (shape, one) {
+            (Shape::Steady, Some(_)) => Shape::Between,
+            (Shape::Slowing, Some(one)) if !is_judged(&one.key) => Shape::Between,
+            (other, _) => other,
         };
         let part = ("part", self.amount(self.live));
         let evidence = match is_one {

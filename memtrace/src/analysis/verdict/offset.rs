@@ -33,6 +33,11 @@ static OLDER: Statement = Statement {
     sentence: "{freed} blocks from before the recording were freed, and resident memory grew by {less} less than blocks that stay: they took the place of older ones",
 };
 
+/// Whether this is the evidence that blocks took the place of those from before the recording.
+pub(super) fn is_of_older(evidence: &Evidence) -> bool {
+    evidence.kind.name == OLDER.name
+}
+
 /// The places of layers in which some sites gained what others lost, and the evidence: blocks of one site replace
 /// another's, as when a list that was filled in one place is maintained in another, or those from before the recording, as
 /// in a full ring.

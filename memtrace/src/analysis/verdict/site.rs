@@ -10,7 +10,7 @@ use super::{
     evidence::{Amount, Evidence, Statement},
     keepers::pools,
     line,
-    offset::Offset,
+    offset::{Offset, is_of_older},
     rule::OfSite,
     shape::{Judged, Shape},
     stepped::Stepped,
@@ -104,6 +104,7 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
                         .find(context, site)
                         .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?;
                     let is_open = found.0 == Class::Undetermined;
+                    let is_open = is_open && offset.of_site(&site.key).is_none();
                     let replaced = || buffers::replaced(context, site);
                     is_open.then(replaced).flatten().unwrap_or(found)
                 }
@@ -285,6 +286,8 @@ fn alone(
     p: f64,
     replaced: Option<&Evidence>,
 ) -> Option<(Class, SiteFinding)> {
+    let is_new = |of: &Evidence| is_of_older(of) && context.grows_with_container(site);
+    let replaced = replaced.filter(|of| !is_new(of));
     let late = judged
         .is_material()
         .then(|| late_to_early(context, site, judged));

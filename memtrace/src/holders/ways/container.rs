@@ -10,12 +10,6 @@ pub(super) fn of(path: &[Named], common: usize) -> Option<usize> {
     let has_length = |named: &Named| named.step.length.is_some();
     let last = path.len() - 1;
     let growing = (common..=last).find(|&index| grows(&path[index]));
-    // Where a single path would part from others is unknown.
-    let on_only = || {
-        let mut indices = (0..last).rev();
-        indices.find(|&index| common == last && grows(&path[index]))
-    };
-    let growing = growing.or_else(on_only);
     if growing.is_some() {
         return growing;
     }
@@ -147,9 +141,5 @@ mod tests {
         path[3].step.growth_per_s = Some(2.0);
         assert_eq!(of(&path, 1), Some(3));
         assert_eq!(of(&path, 2), Some(3));
-        path[3].step.growth_per_s = None;
-        path[1].step.growth_per_s = Some(2.0);
-        path[2].step.length = Some(1);
-        assert_eq!(of(&path, path.len() - 1), Some(1));
     }
 }

@@ -197,11 +197,9 @@ pub(super) const UNEXPLAINED: Rule<OfProcess> = Rule {
 
 pub(super) const REPLACED: Rule<OfSite> = Rule {
     class: Class::Undetermined,
-    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, in an attached process, older memory does, and blocks from before the recording were freed, at least half as many; but not if a container without a limit certainly keeps the blocks, and gets elements at least half as fast",
+    evidence: "the other sites of its layer (for device memory: on that device) shrink by at least half as much; or, in an attached process, older memory does, and blocks from before the recording were freed, at least half as many. Not so if memory rises steadily, and a container without a limit certainly keeps the blocks and gets elements at least half as fast",
     find: OfSite::Growing(|grown| {
-        let grows_with_container = grown.context.grows_with_container(grown.site);
-        let replaced = grown.replaced.filter(|_| !grows_with_container);
-        replaced.map(|evidence| SiteFinding {
+        grown.replaced.map(|evidence| SiteFinding {
             evidence: vec![LIVE.of(&grown.judged.trend), evidence.clone()],
             rate: None,
             ..SiteFinding::of(grown.judged)

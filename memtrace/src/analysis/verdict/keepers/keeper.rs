@@ -46,7 +46,10 @@ impl Keeper {
     pub(crate) fn is_same(&self, other: &Keeper) -> bool {
         match (&self.how, &other.how) {
             (How::Path { path, .. }, How::Path { path: other, .. }) => {
-                path.container_number.is_some() && path.container_number == other.container_number
+                let name = |of| container(of).map(|step| &step.name);
+                path.container_number.is_some()
+                    && path.container_number == other.container_number
+                    && name(path) == name(other)
             }
             (one, other) => one.name() == other.name(),
         }

@@ -10,12 +10,13 @@ use crate::{
     recording::{Holders, Path, Stacks, StepKind},
 };
 
-/// A container that keeps the blocks of a site, as one search saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A container that keeps the blocks of a site, as one search saw it, or several with one name that hang in the same one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pool {
     process: ProcessId,
     seen: Option<Duration>,
     container: u32,
+    name: String,
     is_certain: bool,
 }
 
@@ -31,6 +32,7 @@ impl Pool {
             process: holders.site.process,
             seen: holders.seen,
             container: path.container_number.filter(|_| has_many)?,
+            name: keeper.container()?.name.clone(),
             is_certain: !keeper.is_likely(),
         })
     }

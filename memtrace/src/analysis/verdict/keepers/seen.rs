@@ -103,7 +103,8 @@ fn of_most(
             let line = filled.and_then(|step| line_of(step, stacks)).cloned();
             let buffer = filled.and_then(|step| step.buffer);
             // What a word of another block leads to may be left over: a type would make it certain.
-            if let Some(container) = path.container.filter(|index| *index <= 1) {
+            let is_proven = |index: &usize| *index <= 1 || !path.is_of_words();
+            if let Some(container) = path.container.filter(is_proven) {
                 let step = &mut path.steps[container];
                 let of_type = step.type_name.take();
                 step.type_name = of_type.or_else(|| type_of(step, stacks).map(str::to_owned));

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     ledger::SiteKey,
     recording::{
-        WayKind,
+        Holders, WayKind,
         fixture::{heap_site, history, holders},
     },
 };
@@ -97,6 +97,35 @@ fn stacks_that_stay_are_a_leak_of_threads() {
     // The C library keeps a few for later.
     let kept = of(&|t| stacks(t / 10.0, 0.0));
     assert!(!classes(&kept).contains(&Class::ThreadLeak), "{kept:#?}");
+}
+
+#[test]
+fn what_threads_that_do_not_end_keep_leaks_with_them() {
+    let kept = |threads: f64, blocks: f64, holders: &[Holders]| {
+        of(&|t| {
+            let mut moment = stacks(5.0 * t, threads * t);
+            moment.memory.rss_anon = Some(((50.0 + 1.5 * t) * MIB) as u64);
+            let handled = (HEAP, "handle", false, t * MIB, (blocks * t) as u64);
+            moment.sites.push(handled);
+            moment.holders = holders.to_vec();
+            moment
+        })
+    };
+    let beside = |threads: f64, blocks: f64| kept(threads, blocks, &[]);
+    // One or two for each thread.
+    for blocks in [5.0, 10.0] {
+        let found = beside(5.0, blocks);
+        assert_eq!(classes(&found), [Class::ThreadLeak]);
+        assert_eq!(found.verdicts[0].grade, Grade::B);
+    }
+    // Other work, threads that have ended, and a list that keeps them.
+    for blocks in [7.0, 36.0, 500.0] {
+        assert_eq!(classes(&beside(5.0, blocks)), [Class::Leak]);
+    }
+    assert_eq!(classes(&beside(0.0, 5.0)), [Class::Leak]);
+    let of_list = vec![(64, WayKind::Path(history(None)))];
+    let of_list = holders(heap_site(3), 64, of_list);
+    assert_eq!(classes(&kept(5.0, 5.0, &[of_list])), [Class::Leak]);
 }
 
 #[test]

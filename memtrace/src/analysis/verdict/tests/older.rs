@@ -1,13 +1,23 @@
 //! Memory from before the recording.
 
 use super::*;
+use crate::recording::{
+    Holders, WayKind,
+    fixture::{heap_site, history, holders},
+};
 
 /// A ring of 40 blocks of 16 KiB a second; `freed`: blocks from before that were freed, a second.
 fn ring(resident_mib: &dyn Fn(f64) -> f64, freed: f64) -> Diagnosis {
+    kept_ring(resident_mib, freed, &[])
+}
+
+/// The same with these holders.
+fn kept_ring(resident_mib: &dyn Fn(f64) -> f64, freed: f64, kept: &[Holders]) -> Diagnosis {
     attached(&|t| Moment {
         memory: resident(resident_mib(t), 2.0, 0.0),
         sites: vec![(HEAP, "push", false, t * 40.0 * 16384.0, (t * 40.0) as u64)],
         unknown_frees: (t * freed) as u64,
+        holders: kept.to_vec(),
         ..Moment::default()
     })
 }
@@ -23,6 +33,21 @@ fn blocks_that_take_the_place_of_older_ones_are_no_leak() {
     expect(&ring(&|_| 90.0, 1.0), Class::Leak);
     // Others were freed, but these come on top.
     expect(&ring(&|t| 90.0 + t * 0.625, 40.0), Class::Leak);
+}
+
+#[test]
+fn blocks_whose_container_grows_with_them_take_no_place() {
+    // Half of each block is not written to.
+    let kept = |growth: f64, limit| {
+        let mut path = history(None);
+        (path.steps[2].growth_per_s, path.steps[2].limit) = (Some(growth), limit);
+        let held = holders(heap_site(1), 64, vec![(64, WayKind::Path(path))]);
+        let found = kept_ring(&|t| 90.0 + t * 0.25, 40.0, &[held]);
+        found.verdicts[1].class
+    };
+    assert_eq!(kept(38.0, None), Class::Leak);
+    assert_eq!(kept(0.5, None), Class::Undetermined);
+    assert_eq!(kept(38.0, Some(4096)), Class::Undetermined);
 }
 
 #[test]
