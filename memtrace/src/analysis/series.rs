@@ -158,18 +158,17 @@ impl ProcessSeries {
             return self;
         }
         let live = self.live();
-        // Each device separately: a caching allocator keeps memory that an ending program gives
-        // back.
+        // Each device separately: a caching allocator keeps memory that an ending program gives back.
         let devices = self.devices.iter();
         let parts = devices
             .flat_map(|device| [&device.outstanding, &device.held])
             .chain(self.beside.values())
             .chain([&live]);
         let ends = parts.map(|part| end_of(part));
-        let uses = self.devices.iter();
-        let uses = uses.map(|device| end_of_use(&device.outstanding));
-        let ends = ends.chain(uses).chain([end_of_gain(&live)]);
-        let end = ends.min().unwrap_or(0);
+        let devices = self.devices.iter();
+        let uses = devices.map(|device| end_of_use(&device.outstanding));
+        let end = ends.chain(uses).min().unwrap_or(0);
+        let end = end.min(end_of_gain(&live));
         self.truncate(end.max(MIN_POINTS));
         self
     }
