@@ -1,7 +1,7 @@
 //! The data that a process's sites and devices are judged by.
 
 use super::{
-    keepers::{How, keeper_of},
+    keepers::{How, Keeper, keeper_of},
     quality::Quality,
     shape::{Judged, Shape},
     thresholds::{OF_RESIDUAL, PROCESS_FLOOR},
@@ -61,29 +61,31 @@ impl Context<'_> {
         mappings::requester(&frames)
     }
 
+    /// What certainly keeps the blocks of a site.
+    fn certain_keeper(&self, site: &SiteKey) -> Option<Keeper> {
+        let (keeper, _) = keeper_of(self.holders.get(site)?, self.stacks)?;
+        Some(keeper).filter(Keeper::is_certain)
+    }
+
     /// Items of the container that certainly keeps the blocks of a site, and its limit, if it drops what is beyond.
     pub(super) fn limited(&self, site: &SiteKey) -> Option<(u64, u64)> {
-        let (keeper, _) = keeper_of(self.holders.get(site)?, self.stacks)?;
-        let container = keeper.container().filter(|_| keeper.is_certain())?;
+        let keeper = self.certain_keeper(site)?;
+        let container = keeper.container()?;
         Some((container.length?, container.limit?))
     }
 
     /// Whether a container certainly keeps the blocks of a site.
     pub(super) fn is_in_container(&self, site: &SiteKey) -> bool {
-        let keeper = self
-            .holders
-            .get(site)
-            .and_then(|of| keeper_of(of, self.stacks));
-        keeper.is_some_and(|(of, _)| of.is_certain() && of.container().is_some())
+        let keeper = self.certain_keeper(site);
+        keeper.is_some_and(|of| of.container().is_some())
     }
 
     /// Whether a container without a limit certainly keeps the blocks of a site and gets elements at least half as fast as the
     /// site gets blocks, and the memory of the process rises steadily.
     pub(super) fn grows_with_container(&self, site: &SiteSeries) -> bool {
-        let holders = self.holders.get(&site.key);
-        let keeper = holders.and_then(|of| keeper_of(of, self.stacks));
-        let keeper = keeper.filter(|(of, _)| of.is_certain() && !of.has_limit());
-        let growth = keeper.and_then(|(of, _)| of.container()?.growth_per_s);
+        let keeper = self.certain_keeper(&site.key);
+        let keeper = keeper.filter(|of| !of.has_limit());
+        let growth = keeper.and_then(|of| of.container()?.growth_per_s);
         let of_site = self.window.rate(&site.live_count, &self.series.times);
         let grows = growth.is_some_and(|growth| growth >= of_site / 2.0);
         of_site > 0.0 && grows && self.is_steady()

@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 pub(super) fn of(path: &[Named], common: usize) -> Option<usize> {
     let grows = |named: &Named| named.step.growth_per_s.is_some_and(|growth| growth > 0.0);
     let has_length = |named: &Named| named.step.length.is_some();
-    let last = path.len() - 1;
-    let growing = (common..=last).find(|&index| grows(&path[index]));
+    let growing = (common..path.len()).find(|&index| grows(&path[index]));
     if growing.is_some() {
         return growing;
     }
+    let last = path.len() - 1;
     let chain = chain(path, common);
     let with_length = (0..=common).rev().find(|&index| has_length(&path[index]));
     // One that all paths pass by the same element got no other: it is not what grows.
