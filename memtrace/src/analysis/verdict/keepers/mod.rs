@@ -159,7 +159,11 @@ impl Keepers<'_> {
         let guessed = || {
             let (guess, buffer) = self.guess(class, key)?;
             let is_alike = match (&guess.how, object) {
-                (How::Container(name), Some(object)) => object.type_name.as_deref() == Some(name),
+                // `collections.deque`
+                (How::Container(name), Some(object)) => {
+                    let of_type = object.type_name.as_deref().unwrap_or_default();
+                    of_type.rsplit('.').next() == Some(name)
+                }
                 (_, object) => object.is_none(),
             };
             Some((guess.line.filter(|_| is_alike)?, buffer?))
