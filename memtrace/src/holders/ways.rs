@@ -505,7 +505,7 @@ impl Naming<'_> {
         Path {
             steps,
             container: at,
-            // Of several that are shown as one, that of what they hang in.
+            // Several containers that are shown as one have the number of what they all hang in.
             container_number: container.and_then(|index| first[index.min(common)].node),
             expression: shortest.and_then(expression),
         }

@@ -118,8 +118,9 @@ pub(super) fn end_of(held: &[f64]) -> usize {
 /// Where half of what it gained since the first quarter is freed at once, and memory only falls from there on. In the last
 /// quarter.
 pub(super) fn end_of_gain(held: &[f64]) -> usize {
-    /// A gain matters if it is this part of the level, and falls if it rises by less than this part of itself.
+    /// Least gain, as a part of the level.
     const GAINED: f64 = 0.1;
+    /// Memory still falls if it rises by less than this part of the gain.
     const RISEN: f64 = 0.02;
     let quarter = held.len() / 4;
     let lately = held.len() - quarter;

@@ -181,8 +181,8 @@ impl Buffers {
     }
 }
 
-/// The size of a site's block at each reading; both may be live while one replaces the other. `None`: there are more from the
-/// reading `from` on.
+/// The size of a site's block at each reading; two are live while one replaces the other. `None`: from the reading `from` on,
+/// there were more.
 fn sizes(live: &[f64], blocks: &[f64], from: usize) -> Option<Vec<f64>> {
     let mut last = 0.0;
     let sizes = live

@@ -171,7 +171,7 @@ impl Growing<'_> {
         })
     }
 
-    /// Counts blocks that leak with threads as theirs: the threads that do not end keep what they work with.
+    /// Moves blocks that leak with threads to the part of the threads: those that do not end keep what they work with.
     fn add_to_threads(&self, parts: &mut [Part]) {
         let of = |class| parts.iter().position(|part| part.class == class);
         let (Some(leak), Some(threads)) = (of(Class::Leak), of(Class::ThreadLeak)) else {
