@@ -183,9 +183,12 @@ impl Growing<'_> {
             return;
         }
         parts[leak].share -= share;
+        let judged = self.sites.iter().map(|site| &site.verdict);
+        let of_threads = judged.filter(|of| of.class == Class::ThreadLeak);
+        let worst = of_threads.map(|of| of.grade).max().unwrap_or(Grade::C);
         let threads = &mut parts[threads];
         threads.share += share;
-        threads.grade = grade_of(threads.share);
+        threads.grade = grade_of(threads.share).max(worst);
         threads.evidence = WITH_THREADS.with([("part", self.amount(threads.share * self.growth))]);
     }
 
