@@ -53,6 +53,8 @@ pub(super) struct Moment {
     /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
     pub(super) freed: Freed,
+    /// The start and the end, if that is known, of other children of its parent, seconds.
+    pub(super) siblings: Vec<(u64, Option<u64>)>,
 }
 
 /// The blocks that sites free.
@@ -318,7 +320,20 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             writer.holders(of).unwrap();
         }
     }
-    let types = (course.at)(course.n.saturating_sub(1) as f64).types;
+    let Moment {
+        types, siblings, ..
+    } = (course.at)(course.n.saturating_sub(1) as f64);
+    for (id, (start, end)) in (2..).zip(siblings) {
+        let sibling = ProcessRow {
+            id: ProcessId(id),
+            tgid: 100 + id,
+            origin: Origin::Child,
+            started_ns: START + start * SECOND,
+            ended_ns: end.map(|end| START + end * SECOND),
+            ..row.clone()
+        };
+        writer.process(&sibling).unwrap();
+    }
     writer.types(row.id, &Census::default(), &types).unwrap();
     if course.ends {
         row.ended_ns = Some(START + course.n * SECOND);

@@ -24,7 +24,11 @@ use self::{
     figure::FIGURES,
     heap_allocator::Mapped,
 };
-use super::{statistics::MIN_POINTS, window::Window};
+use super::{
+    kin::{self, Kin},
+    statistics::MIN_POINTS,
+    window::Window,
+};
 use crate::{
     event::Layer,
     frames::{
@@ -59,10 +63,7 @@ const CONTAINER_FLOOR: u64 = 1 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessSeries {
     pub row: ProcessRow,
-    /// Its parent is in the recording.
-    pub is_child: bool,
-    /// A child of it is.
-    pub is_parent: bool,
+    pub(crate) kin: Kin,
     /// It runs a Python interpreter, according to its facts or its stacks.
     pub is_python: bool,
     /// With the runtime of a language with a heap of its own, according to its files.
@@ -226,20 +227,18 @@ pub(crate) fn read(recording: &Recording, overview: &Overview) -> Result<Courses
     let intervals = recording.intervals()?;
     let mut courses = Courses::default();
     let mut processes: Vec<Building> = Vec::new();
-    let children = overview.children();
-    let parents = overview.parents();
+    let kin = kin::of_all(overview);
     for row in &overview.processes {
         let is_short = || Grid::new(row, &intervals).is_short(least_life(&overview.meta));
-        let is_child = children.contains(&row.id);
+        let kin = kin.get(&row.id).copied().unwrap_or_default();
         // For one that lives on, a longer recording would show more.
-        if row.is_group() || is_child && row.ended_ns.is_some() && is_short() {
+        if row.is_group() || kin.is_passing(row) && is_short() {
             courses.too_short += row.processes();
         } else {
             let holes = recording.holes(row.id)?;
             let started_ns = overview.meta.started_ns;
             let mut building = Building::new(row, &intervals, started_ns, holes);
-            building.series.is_child = is_child;
-            building.series.is_parent = parents.contains(&row.tgid);
+            building.series.kin = kin;
             processes.push(building);
         }
     }
@@ -395,8 +394,7 @@ impl<'a> Building<'a> {
         Building {
             series: ProcessSeries {
                 row: row.clone(),
-                is_child: false,
-                is_parent: false,
+                kin: Kin::default(),
                 is_python: false,
                 executable: Executable::default(),
                 has_heap: true,

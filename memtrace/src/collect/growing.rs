@@ -29,6 +29,13 @@ const LEAST_HOLES: u64 = 256 << 10;
 /// A site that has at most this many blocks may be the memory of a container, whose size grows and not the number.
 const FEW_BLOCKS: u64 = 4;
 
+/// The part of its time that is now: so rarely a site that fluctuates has its most memory then. A site of some large blocks
+/// does not have a new one all the time.
+const JUST_NOW: u64 = 20;
+const LATELY: u64 = 2;
+const SOME_BLOCKS: u64 = 64;
+const LARGE_BLOCK: u64 = 16 << 10;
+
 /// If a process is traced for less than this, everything may be its start-up.
 const LEAST_SECONDS: f64 = 2.0;
 
@@ -168,7 +175,7 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
     growing.retain(|of| {
         let is_wanted = match which {
-            Which::Growing => grows(of),
+            Which::Growing => grows(of) || fills_up(of, window),
             // Address space need not be memory.
             Which::Largest => of.site.layer != Layer::Vm,
         };
@@ -228,6 +235,19 @@ fn grows(of: &Survivors) -> bool {
     of.blocks.iter().all(|half| *half > 0) && of.freed <= blocks(of)
 }
 
+/// Whether a site has its most memory just now, although it frees most blocks sooner or later: a queue that is filled faster
+/// than it is emptied, or some buffers that are enlarged in turn. It is chance for one that only fluctuates.
+fn fills_up(of: &Survivors, window: &Window) -> bool {
+    let are_large = of.bytes >= LARGE_BLOCK * blocks(of);
+    let part = match blocks(of) {
+        ..=SOME_BLOCKS if are_large => LATELY,
+        _ => JUST_NOW,
+    };
+    let all = window.all();
+    let late = all.end - (all.end - all.start) / part;
+    of.most_ns.is_some_and(|most| most >= late)
+}
+
 /// Whether a site grows whose number of blocks does not show it: Python takes arenas seldom, and a container replaces its
 /// memory by a larger block.
 fn swells(of: &Survivors, window: &Window) -> bool {
@@ -279,6 +299,23 @@ mod tests {
         let mut segment = survivors(1, 1 << 20, [50, 50], 0);
         segment.site.by_allocator = true;
         assert!(!is_growth(&segment));
+    }
+
+    #[test]
+    fn a_queue_that_fills_up_has_its_most_memory_now() {
+        let window = Window::of(0, 100_000_000_000);
+        let fills = |bytes, blocks, most_s: u64| {
+            let of = Survivors {
+                most_ns: Some(most_s * 1_000_000_000),
+                ..survivors(1, bytes, [0, blocks], 900)
+            };
+            assert!(!grows(&of));
+            fills_up(&of, &window)
+        };
+        assert!(fills(1 << 20, 500, 99) && !fills(1 << 20, 500, 90));
+        // Some buffers are enlarged now and then.
+        assert!(fills(1 << 20, 6, 60) && !fills(1 << 20, 6, 40));
+        assert!(!fills(1 << 15, 6, 60));
     }
 
     /// A process in which a site keeps a block of this many bytes each tenth of a second, for 100

@@ -138,7 +138,25 @@ const CONTAINERS: &[Container] = &[
     container(
         "std::unordered_map or set",
         "std::_Hashtable",
-        &["_M_allocate_node", "_M_emplace", "_M_insert", "_M_rehash"],
+        &[
+            "_M_allocate_node",
+            "_Scoped_node",
+            "_M_emplace",
+            "_M_insert",
+            "_M_rehash",
+        ],
+        Holds::Some(Span::exactly(1.0)),
+    ),
+    container(
+        "std::unordered_map or set",
+        "std::__detail::_Hashtable_alloc",
+        &["_M_allocate_node"],
+        Holds::Some(Span::exactly(1.0)),
+    ),
+    container(
+        "std::unordered_map or set",
+        "std::__detail::_Map_base",
+        &["operator[]"],
         Holds::Some(Span::exactly(1.0)),
     ),
     container(
@@ -233,6 +251,66 @@ const BELOW: &[&str] = &[
     "newblock",
     "pymalloc_",
 ];
+
+/// Functions that enlarge a string or a stream when it is full: the beginnings of their names, by class; those of CPython
+/// have none.
+const STRINGS: &[(&str, &[&str])] = &[
+    (
+        "basic_string",
+        &[
+            "_M_mutate",
+            "_M_append",
+            "_M_replace",
+            "reserve",
+            "append",
+            "push_back",
+            "__grow_by",
+        ],
+    ),
+    ("basic_stringbuf", &["overflow"]),
+    (
+        "",
+        &["PyByteArray_Resize", "bytearray_resize", "resize_buffer"],
+    ),
+];
+
+/// Whether a stack without its wrappers (leaf first) enlarges a block that has all contents of a string or a container.
+pub(crate) fn enlarges<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> bool {
+    let of_string = |frame: &Frame| {
+        let name = frame.function.as_deref().unwrap_or_default();
+        let function = plain(name);
+        STRINGS.iter().any(|(class, functions)| {
+            let own = function.rsplit("::").next().unwrap_or_default();
+            let begins = functions.iter().any(|begin| own.starts_with(begin));
+            begins && function.contains(class) && class.is_empty() != function.contains("::")
+        })
+    };
+    let mut library = frames
+        .into_iter()
+        .take_while(|frame| is_library(frame) || of_string(frame));
+    library.any(|frame| {
+        let container = of(frame);
+        of_string(frame) || container.is_some_and(|of| matches!(of.holds, Holds::All(_)))
+    })
+}
+
+/// Functions of libraries of Rust that copy or move what a container has.
+const MOVE: &[&str] = &[
+    "split_off",
+    "append",
+    "clone",
+    "clone_from",
+    "clone_subtree",
+];
+
+/// Whether a stack without its wrappers (leaf first) allocates for a container that gets what another one has.
+pub(crate) fn moves<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> bool {
+    let mut library = frames.into_iter().take_while(|frame| is_library(frame));
+    library.any(|frame| {
+        let name = frame.function.as_deref().unwrap_or_default();
+        name.contains("alloc::") && MOVE.contains(&plain(name).rsplit("::").next().unwrap_or(""))
+    })
+}
 
 /// The container for which a stack without its wrappers (leaf first) allocates, and the frame that
 /// put something in: the program's innermost of Python, or the first that is none of a language's library.
@@ -383,6 +461,51 @@ mod tests {
             found(&[&insert, &keep]).map(|(name, _)| name),
             Some("std::unordered_map or set")
         );
+    }
+
+    #[test]
+    fn the_tables_of_a_map_are_those_of_its_parts() {
+        let keep = native("Cache::keep(int)");
+        for function in [
+            "std::__detail::_Hashtable_alloc<std::allocator<int> >::_M_allocate_node<int>(int&&)",
+            "std::_Hashtable<int, int>::_Scoped_node::_Scoped_node<int>(int&&)",
+            "std::__detail::_Map_base<int, std::pair<int const, A> >::operator[](int const&)",
+        ] {
+            let found = found(&[&native(function), &keep]).map(|(name, _)| name);
+            assert_eq!(found, Some("std::unordered_map or set"), "{function}");
+        }
+    }
+
+    #[test]
+    fn what_copies_or_moves_items_does_not_fill_a_container() {
+        let new = native("alloc::collections::btree::node::NodeRef<K,V>::new_leaf");
+        let split = native("alloc::collections::btree::map::BTreeMap<K,V,A>::split_off");
+        let insert = native("alloc::collections::btree::map::BTreeMap<K,V,A>::insert");
+        let reap = native("app::reap");
+        assert!(moves([&new, &split, &reap]));
+        assert!(!moves([&new, &insert, &reap]));
+        assert!(!moves([&new, &reap, &split]));
+    }
+
+    #[test]
+    fn strings_and_vectors_are_enlarged_when_they_are_full() {
+        let log = native("Access::log");
+        for function in [
+            "std::__cxx11::basic_string<char, A>::_M_mutate(unsigned long, unsigned long)",
+            "std::__cxx11::basic_stringbuf<char, A>::overflow(int)",
+            "std::vector<int, A>::_M_realloc_insert<int>(int*)",
+            "PyByteArray_Resize",
+        ] {
+            assert!(enlarges([&native(function), &log]), "{function}");
+        }
+        for function in [
+            "std::__cxx11::basic_string<char, A>::basic_string(char const*)",
+            "std::_Hashtable<int, int>::_M_insert_unique_node(unsigned long)",
+            "Log::append",
+            "reserve",
+        ] {
+            assert!(!enlarges([&native(function), &log]), "{function}");
+        }
     }
 
     #[test]

@@ -1,11 +1,6 @@
 //! Everything in a recording except the figures of its sites, which may be millions.
 
-use std::collections::HashSet;
-
-use super::{
-    Error, FailureSnapshot, Meta, Origin, ProcessRow, Recording, Stacks, device_tables, read,
-};
-use crate::ledger::ProcessId;
+use super::{Error, FailureSnapshot, Meta, ProcessRow, Recording, Stacks, device_tables, read};
 use memtrace_common::loss::Reason;
 
 /// State at the last interval.
@@ -22,31 +17,6 @@ pub(crate) struct Overview {
     pub emitted: u64,
     /// The end of the last interval, CLOCK_MONOTONIC ns.
     pub time_ns: Option<u64>,
-}
-
-impl Overview {
-    /// The processes whose parent is in the recording too: they were forked while recording, or both were attached.
-    pub(crate) fn children(&self) -> HashSet<ProcessId> {
-        let tgids: HashSet<u32> = self.processes.iter().map(|row| row.tgid).collect();
-        let is_child = |row: &&ProcessRow| match row.origin {
-            Origin::Child => true,
-            // Groups and parents outside the pid namespace have no number.
-            Origin::Attached => row.ppid != 0 && tgids.contains(&row.ppid),
-            Origin::Launched => false,
-        };
-        let children = self.processes.iter().filter(is_child);
-        children.map(|row| row.id).collect()
-    }
-
-    /// The process numbers of their parents.
-    pub(crate) fn parents(&self) -> HashSet<u32> {
-        let children = self.children();
-        let rows = self
-            .processes
-            .iter()
-            .filter(|row| children.contains(&row.id));
-        rows.map(|row| row.ppid).collect()
-    }
 }
 
 impl Recording {

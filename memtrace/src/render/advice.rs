@@ -92,7 +92,7 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
             "break the cycle by hand where the object is no longer needed, or give its type a `tp_traverse`"
         }
         Advice::GiveReferenceBack => {
-            "look for the missing Py_DECREF in the native code on the stack; if it is a package's, try another version and report it"
+            "look for the missing Py_DECREF in the native code that handles these objects; if it is a package's, try another version and report it"
         }
         Advice::FreeInTime(language) => free_in_time(*language),
         Advice::OwnOneWay(language) => own_one_way(*language),

@@ -10,7 +10,8 @@ use super::{
     evidence::words,
     fit::{cut, shortened},
     holders::{
-        FILLED_BY, absent, folded, kept_by, line_label, name_of, sentence as keeper_sentence,
+        FILLED_BY, absent, folded, kept_by, leaked, line_label, name_of,
+        sentence as keeper_sentence,
     },
     job::{few, program, too_short, untraced},
     types,
@@ -66,7 +67,7 @@ pub(super) fn section(out: &mut impl Write, found: &Diagnosis, filter: &Filter) 
     };
     let mut lines = Vec::new();
     let mut shown = 0;
-    for finding in &findings {
+    for finding in findings.iter().filter(|of| !of.is_minor(&findings)) {
         let text = on_screen(&items(finding, found));
         // One line is for the number of hidden findings, and an empty one follows.
         if shown > 0 && lines.len() + text.len() > room.saturating_sub(2) {
@@ -180,6 +181,13 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
+            let replaced = finding.replaced.filter(|_| verdict.class.is_leak());
+            items.extend(replaced.map(|ended| {
+                let ended = grouped(ended);
+                let text =
+                    format!("of such processes, {ended} ended while others took their place");
+                Item::new("but", text)
+            }));
             let rate = finding.rate().filter(|_| place(verdict).is_none());
             items.extend(rate.and_then(|rate| beyond(verdict.class, line, rate)));
             items.extend(line.allocates.map(|frame| allocated(line, frame)));
@@ -298,7 +306,9 @@ fn beyond(class: Class, line: &Line, rate: f64) -> Option<Item> {
 
 /// The line that allocates. What fills arenas is better shown by the line that keeps it, if that is known.
 fn allocated(line: &Line, frame: &Frame) -> Item {
-    let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
+    let is_filled = line
+        .keeper
+        .is_some_and(|of| of.line.is_some() || leaked(of).is_some());
     let before = match line.are_arenas && is_filled {
         true => "several lines; an arena was requested by ",
         false => "",
@@ -393,13 +403,18 @@ fn sentence(verdict: &Verdict, line: &Line) -> String {
         let name = line.allocates.map_or("memory".into(), subject);
         return format!("{name} grew to a limit");
     }
+    if let Some(leaked) = line.keeper.and_then(leaked).filter(|_| line.are_arenas) {
+        return format!("{leaked} keep {}", per_second(line.bytes));
+    }
     let leaks = verdict.class.is_leak();
     let keeper = line.keeper.and_then(|kept| {
         let line = kept.line.as_ref();
         let own = line.filter(|line| !line.is_installed()).map(subject);
         let name = name_of(kept);
-        let short = name.clone().filter(|name| name.chars().count() <= SHORT);
-        own.or(short).or_else(|| line.map(subject)).or(name)
+        let fits = |columns| move |name: &String| name.chars().count() <= columns;
+        let short = name.clone().filter(fits(SHORT));
+        let certain = name.filter(|_| !kept.is_likely()).filter(fits(COLUMNS));
+        own.or(short).or_else(|| line.map(subject)).or(certain)
     });
     let allocates = || {
         let caller = caller(line).or(line.allocates);

@@ -130,6 +130,14 @@ fn surplus(path: &Path) -> String {
     )
 }
 
+/// The references that keep it, if they were leaked.
+pub(super) fn leaked(of: &Keeper) -> Option<String> {
+    match &of.how {
+        How::Surplus { path, .. } => Some(format!("leaked references to {}", first(path))),
+        _ => None,
+    }
+}
+
 /// How an object keeps blocks that the collector cannot see into.
 fn hidden(path: &Path) -> String {
     format!(

@@ -1,23 +1,29 @@
 //! Answers a reader's first questions: which processes grow, which line allocates, which line
 //! keeps. Sites of one line or of one keeper are one finding, and so are processes that behave the same.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod processes;
 
+use std::collections::{HashMap, HashSet};
+
+pub(crate) use self::processes::row;
+use self::processes::{at_once, growing_below, replaced};
 use super::Filter;
 use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
         verdict::{
-            Absent, Advice, Amount, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Verdict,
-            keeper_of,
+            Absent, Advice, Amount, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Types,
+            Verdict, keeper_of,
         },
     },
     event::{Device, Layer},
     frames::{Frame, is_of_language, is_of_program, library_call, own_line},
     ledger::{ProcessId, SiteKey},
-    recording::ProcessRow,
 };
+
+/// A share of the fastest growth that does not matter beside it.
+const MINOR: f64 = 0.02;
 
 /// A verdict on a process, or on several that do the same, with the lines behind it.
 #[derive(Debug)]
@@ -26,6 +32,10 @@ pub(crate) struct Finding<'a> {
     pub(crate) verdict: &'a Verdict,
     /// Verdicts on all its processes.
     pub(crate) processes: Vec<&'a Verdict>,
+    /// The part of the growth of its processes that is of the same time: others begin when some end.
+    at_once: f64,
+    /// If all its processes come and go: how many of their kind ended while others took their place.
+    pub(crate) replaced: Option<u64>,
     /// Processes that grow and were started, directly or not, by processes of this finding, which
     /// do not.
     pub(crate) growing_below: Vec<u32>,
@@ -132,7 +142,7 @@ impl<'a> Line<'a> {
     /// What was seen to keep objects comes before a guess about arenas.
     fn prefer(&mut self, seen: &'a Keeper) {
         let is_guess = |of: &Keeper| matches!(of.how, How::Container(_));
-        if self.are_arenas && seen.is_certain() && self.keeper.is_some_and(is_guess) {
+        if self.are_arenas && seen.is_certain() && self.keeper.is_none_or(is_guess) {
             self.keeper = Some(seen);
         }
     }
@@ -140,6 +150,19 @@ impl<'a> Line<'a> {
     /// Whether arenas of Python are among its blocks.
     pub(crate) fn has_arenas(&self) -> bool {
         self.are_arenas || self.others.iter().any(|of| of.are_arenas)
+    }
+
+    /// Whether another one is of the same code in a process that ended before its memory could be searched.
+    fn is_known_of(&self, other: &Self) -> bool {
+        let has_ended = matches!(other.absent, Some(Absent::Ended)) && other.keeper.is_none();
+        let is_here = |frame: &Frame| self.allocating().any(|of| of.shown() == frame.shown());
+        has_ended && other.allocating().any(is_here)
+    }
+
+    fn scale(&mut self, by: f64) {
+        let others = self.others.iter_mut().map(|of| &mut of.bytes);
+        let own = [&mut self.bytes, &mut self.blocks, &mut self.holes];
+        own.into_iter().chain(others).for_each(|rate| *rate *= by);
     }
 
     /// Adds the rates of another one; `blocks` combines those of blocks.
@@ -156,7 +179,9 @@ impl<'a> Finding<'a> {
         let rates = self.processes.iter().filter_map(|verdict| verdict.rate);
         match self.verdict.class.is_of_machine() {
             true => rates.reduce(f64::max),
-            false => rates.reduce(|sum, rate| sum + rate),
+            false => rates
+                .reduce(|sum, rate| sum + rate)
+                .map(|sum| sum * self.at_once),
         }
     }
 
@@ -173,14 +198,26 @@ impl<'a> Finding<'a> {
         !self.is_suppressed && !matches!(self.verdict.class, Class::None | Class::Undetermined)
     }
 
-    fn rank(&self) -> f64 {
-        match self.verdict.class {
-            Class::GpuOutOfMemory => f64::NEG_INFINITY,
-            Class::GpuUnused => f64::MAX,
-            Class::None => f64::INFINITY,
-            _ if self.is_suppressed => 0.0,
-            _ => -self.rate().unwrap_or(0.0).max(0.0),
-        }
+    /// Whether it grows so little that it does not matter beside another one of the same kind of memory.
+    pub(crate) fn is_minor(&self, all: &[Finding]) -> bool {
+        let is_beside = |of: &&Finding| of.is_growth() && place(of.verdict) == place(self.verdict);
+        let rates = all.iter().filter(is_beside).filter_map(Finding::rate);
+        let fastest = rates.fold(0.0, f64::max);
+        let rate = self.rate().filter(|rate| *rate > 0.0 && self.is_growth());
+        rate.is_some_and(|rate| rate < MINOR * fastest)
+    }
+
+    /// The order in which findings are shown. Nothing is known of a process that was hardly observed.
+    fn rank(&self) -> (u8, f64) {
+        let kind = match self.verdict.class {
+            Class::GpuOutOfMemory => 0,
+            Class::GpuUnused => 2,
+            Class::None => 3,
+            Class::Undetermined if self.rate().is_none() => 4,
+            _ => 1,
+        };
+        let rate = self.rate().filter(|_| kind == 1 && !self.is_suppressed);
+        (kind, -rate.unwrap_or(0.0).max(0.0))
     }
 }
 
@@ -226,6 +263,8 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
                 let finding = Finding {
                     verdict,
                     processes: vec![verdict],
+                    at_once: 1.0,
+                    replaced: None,
                     growing_below: vec![],
                     lines,
                     keeps_objects,
@@ -238,13 +277,46 @@ pub(crate) fn findings<'a>(found: &'a Diagnosis, filter: &Filter) -> Vec<Finding
     }
     let findings = findings.into_iter().map(|(finding, _)| finding);
     let mut findings: Vec<Finding> = findings.collect();
+    merge_ended(&mut findings);
     for finding in &mut findings {
+        finding.at_once = at_once(found, &finding.processes);
+        finding.replaced = replaced(found, &finding.processes);
+        let lines = finding.lines.iter_mut();
+        lines.for_each(|line| line.scale(finding.at_once));
         if finding.verdict.class == Class::None {
             finding.growing_below = growing_below(found, &finding.processes);
         }
     }
-    findings.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
+    findings.sort_by(|a, b| {
+        let ((kind, rate), (other, of_other)) = (a.rank(), b.rank());
+        kind.cmp(&other).then(rate.total_cmp(&of_other))
+    });
     findings
+}
+
+/// Puts processes that ended before they could be searched to others that leak at the same code.
+fn merge_ended(findings: &mut Vec<Finding>) {
+    let mut at = 0;
+    while let Some(ended) = findings.get(at) {
+        let first = ended.lines.first();
+        let is_same = |(other, of): &(usize, &Finding)| {
+            let is_alike = of.verdict.class == ended.verdict.class
+                && place(of.verdict) == place(ended.verdict);
+            let knows = |line| of.lines.iter().any(|of| of.is_known_of(line));
+            *other != at && is_alike && first.is_some_and(knows)
+        };
+        match findings.iter().enumerate().find(is_same) {
+            Some((other, _)) => {
+                let ended = findings.remove(at);
+                let into = &mut findings[other - usize::from(other > at)];
+                into.processes.extend(ended.processes);
+                for line in ended.lines {
+                    add(&mut into.lines, line, |a, b| a + b);
+                }
+            }
+            None => at += 1,
+        }
+    }
 }
 
 /// The finding common to several processes of a job, the fastest first.
@@ -272,38 +344,6 @@ fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[L
         (None, None) => program(known.verdict.process) == program(verdict.process),
         _ => false,
     }
-}
-
-pub(crate) fn row(found: &Diagnosis, id: ProcessId) -> Option<&ProcessRow> {
-    let at = found.processes.binary_search_by_key(&id, |row| row.id);
-    Some(&found.processes[at.ok()?])
-}
-
-/// Processes that grow, below some that do not.
-fn growing_below(found: &Diagnosis, processes: &[&Verdict]) -> Vec<u32> {
-    let grows = |of: &&Verdict| {
-        of.scope == Scope::Process
-            && !matches!(of.class, Class::None | Class::Undetermined)
-            && of.rate.is_none_or(|rate| rate > 0.0)
-    };
-    let is_below = |of: &Verdict| {
-        let mut child = row(found, of.process);
-        while let Some(row) = child {
-            // A parent comes before its children.
-            let is_parent =
-                |other: &&ProcessRow| other.id < row.id && row.ppid != 0 && other.tgid == row.ppid;
-            child = found.processes.iter().rfind(is_parent);
-            if child.is_some_and(|parent| processes.iter().any(|of| of.process == parent.id)) {
-                return true;
-            }
-        }
-        false
-    };
-    let growing = found.verdicts.iter().filter(grows);
-    let below = growing.filter(|of| is_below(of)).map(|of| of.tgid);
-    // A process has a verdict for each device besides its own.
-    let below: BTreeSet<u32> = below.collect();
-    below.into_iter().collect()
 }
 
 /// The device whose memory a verdict on a process is about; `None`: the process's own.
@@ -405,7 +445,8 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
         };
         add(&mut lines, line, parts);
     }
-    pooled(lines)
+    let types = found.types.get(&process.process);
+    pooled(lines, types.is_some_and(Types::have_one_keeper))
 }
 
 /// Whether the site of a verdict is behind growth of this class. Shared memory that the program maps and keeps is a leak of
@@ -424,15 +465,16 @@ fn parts(a: f64, b: f64) -> f64 {
     }
 }
 
-/// Lines whose blocks one container keeps, taken together.
-fn pooled(lines: Vec<Line<'_>>) -> Vec<Line<'_>> {
+/// Lines whose blocks one container keeps, taken together; `in_arenas`: one keeps nearly all objects in arenas.
+fn pooled(lines: Vec<Line<'_>>, in_arenas: bool) -> Vec<Line<'_>> {
     let mut pooled: Vec<Line> = Vec::new();
     for line in lines {
         let mut known = pooled.iter_mut();
         // The memory of the container itself may not have been searched for.
         let is_same = |known: &&mut Line| {
             let has_keeper = known.keeper.is_some() && known.keeper == line.keeper;
-            known.pool.is_some() && (known.pool == line.pool || has_keeper)
+            let is_pool = known.pool.is_some() && (known.pool == line.pool || has_keeper);
+            is_pool || in_arenas && known.has_arenas() && line.are_arenas
         };
         match known.find(is_same) {
             Some(known) => {
@@ -475,7 +517,9 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
         let has_caller =
             are_same(known.called_by, line.called_by) || is_filled(known) || is_filled(&line);
         let is_runtime = known.runtime.is_some() && known.runtime == line.runtime;
-        is_runtime || are_same(known.allocates, line.allocates) && has_caller
+        is_runtime
+            || are_same(known.allocates, line.allocates) && has_caller
+            || known.is_known_of(&line)
     };
     match known.find(is_same) {
         Some(known) => {

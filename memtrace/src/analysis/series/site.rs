@@ -2,7 +2,7 @@
 
 use crate::{
     frames::{
-        containers::Container,
+        containers::{self, Container},
         is_import,
         known_caches::{self, KnownCache},
         mappings::{self, Use},
@@ -37,6 +37,8 @@ pub(crate) struct SiteSeries {
 pub(crate) struct Code {
     /// The container for which it allocates.
     pub(crate) container: Option<Container>,
+    /// Whether it enlarges a block when it is full.
+    pub(crate) enlarges: bool,
     /// The cache that it fills.
     pub(crate) cache: Option<&'static KnownCache>,
     pub(crate) is_import: bool,
@@ -48,6 +50,7 @@ impl Code {
     pub(super) fn of(stack: Stack, container: Option<Container>, executable: &Executable) -> Code {
         Code {
             container,
+            enlarges: containers::enlarges(stack.of_caller()),
             cache: known_caches::filled(stack.frames()),
             is_import: is_import(stack.frames()),
             runtime: executable.runtime_of(stack.of_caller()),

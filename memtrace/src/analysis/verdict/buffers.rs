@@ -8,7 +8,7 @@ use super::{
     offset::Offset,
     shape::{Judged, Shape},
     subjects::SiteFinding,
-    thresholds::{PROCESS_FLOOR, SITE_FLOOR},
+    thresholds::{MAJORITY, PROCESS_FLOOR, SITE_FLOOR},
 };
 use crate::{analysis::series::SiteSeries, event::Layer, frames::mappings::Use, ledger::SiteKey};
 use std::ops::RangeInclusive;
@@ -28,6 +28,11 @@ static ENLARGED: Statement = Statement {
     sentence: "a block that was enlarged when it was full, {steps} times: from one time to the next, it filled by {rate}",
 };
 
+static ONCE: Statement = Statement {
+    name: "buffers_enlarged_once",
+    sentence: "its blocks, {size} in total, were enlarged when they were full, and have room for what came since",
+};
+
 static FILLED: Statement = Statement {
     name: "buffers_fill",
     sentence: "resident memory beyond all other blocks: {growth} in {length}, {rate}",
@@ -37,6 +42,17 @@ static REPLACED: Statement = Statement {
     name: "block_replaced",
     sentence: "its block is replaced by a larger one each time: {growth} in {length}, {rate}",
 };
+
+static TABLE: Statement = Statement {
+    name: "table_fills",
+    sentence: "the table of a container with {items} items, about {gained} of them from the last {length}: {rate}",
+};
+
+/// A table has room for more items than this, if it matters.
+const ITEMS_OF_BLOCK: f64 = 100.0;
+
+/// The share of its items that a container got while recording if its table fills.
+const NEW_ITEMS: f64 = 0.1;
 
 /// Least number of blocks that replaced one another.
 const REPLACEMENTS: f64 = 8.0;
@@ -69,9 +85,14 @@ fn steps(times: &[f64], live: &[f64]) -> Vec<Step> {
     steps
 }
 
+/// Blocks of a site that are enlarged one after the other.
+const BLOCKS: f64 = 64.0;
+
 /// See the module.
 pub(super) struct Buffers {
     filling: Vec<(SiteKey, Filling)>,
+    /// The site whose blocks were enlarged once, and fill since; with their bytes.
+    enlarged: Option<(SiteKey, f64)>,
     /// Of resident memory.
     rise: Option<Judged>,
 }
@@ -109,6 +130,29 @@ impl Filling {
     }
 }
 
+/// Whether the blocks of a site were enlarged while recording, at the same time, and have not changed since.
+fn is_enlarged(site: &SiteSeries, times: &[f64]) -> bool {
+    let last = steps(times, &site.live_bytes).pop();
+    let later = last.map(|step| {
+        let allocated = site.alloc_count.last().zip(site.alloc_count.get(step.end));
+        allocated.map_or(0.0, |(last, then)| last - then)
+    });
+    let blocks = site.live_count.last().copied().unwrap_or(0.0);
+    site.code.enlarges && later == Some(0.0) && (1.0..=BLOCKS).contains(&blocks)
+}
+
+/// Resident memory with the blocks of a site filled as far as they are, if it rises steadily: all but that of other blocks.
+fn rise_with(context: &Context, own: &[f64]) -> Option<Judged> {
+    let series = context.series;
+    let beyond = series.beyond_blocks()?;
+    let chunks = series.mapped(Use::Runtime);
+    let others = series.sum([series.python.as_slice(), &chunks].into_iter());
+    let rest = beyond.iter().zip(&others).map(|(all, others)| all - others);
+    let filled: Vec<f64> = rest.zip(own).map(|(rest, own)| rest + own).collect();
+    let judged = Judged::of(&series.times, &filled, context.window.from, PROCESS_FLOOR).ok();
+    judged.filter(|rise| rise.shape() == Shape::Steady)
+}
+
 impl Buffers {
     pub(super) fn of(
         context: &Context,
@@ -130,30 +174,34 @@ impl Buffers {
             let (live, blocks) = (&site.live_bytes, &site.live_count);
             Filling::of(&series.times, live, blocks, &site.alloc_count)
         };
-        let sites: Vec<(&SiteSeries, Filling)> = sites
+        let filled: Vec<(&SiteSeries, Filling)> = sites
+            .clone()
             .filter_map(|(site, _)| Some((*site, filling(site)?)))
             .collect();
-        if sites.is_empty() {
+        let filling = filled.iter().map(|(site, of)| (site.key, *of)).collect();
+        if !filled.is_empty() {
+            let rate: f64 = filled.iter().map(|(_, filling)| filling.rate).sum();
+            let own = filled.iter().map(|(site, _)| site.live_bytes.as_slice());
+            let rise = rise_with(context, &series.sum(own));
             return Buffers {
-                filling: Vec::new(),
-                rise: None,
+                filling,
+                enlarged: None,
+                rise: rise.filter(|rise| AS_FAST.contains(&(rise.trend.slope / rate))),
             };
         }
-        let rate: f64 = sites.iter().map(|(_, filling)| filling.rate).sum();
-        let rise = series.beyond_blocks().and_then(|beyond| {
-            let chunks = series.mapped(Use::Runtime);
-            let others = series.sum([series.python.as_slice(), &chunks].into_iter());
-            let own = series.sum(sites.iter().map(|(site, _)| site.live_bytes.as_slice()));
-            let rest = beyond.iter().zip(&others).map(|(all, others)| all - others);
-            let filled: Vec<f64> = rest.zip(&own).map(|(rest, own)| rest + own).collect();
-            Judged::of(&series.times, &filled, context.window.from, PROCESS_FLOOR).ok()
-        });
-        let fills = |rise: &Judged| {
-            rise.shape() == Shape::Steady && AS_FAST.contains(&(rise.trend.slope / rate))
-        };
+        let enlarged: Vec<&SiteSeries> = sites
+            .map(|(site, _)| *site)
+            .filter(|site| is_enlarged(site, &series.times))
+            .collect();
+        let size = |site: &SiteSeries| site.live_bytes.last().copied().unwrap_or(0.0);
+        let all: f64 = enlarged.iter().map(|site| size(site)).sum();
+        let one = enlarged.iter().find(|site| size(site) >= MAJORITY * all);
+        let rise = one.and_then(|site| rise_with(context, &site.live_bytes));
         Buffers {
-            filling: sites.iter().map(|(site, of)| (site.key, *of)).collect(),
-            rise: rise.filter(fills),
+            filling,
+            enlarged: one.map(|site| (site.key, size(site))),
+            // They have room for it.
+            rise: rise.filter(|rise| rise.trend.growth() <= all),
         }
     }
 
@@ -164,6 +212,20 @@ impl Buffers {
         site: &SiteSeries,
     ) -> Option<(Class, SiteFinding)> {
         let rise = self.rise.as_ref()?;
+        if let Some((_, size)) = self.enlarged.filter(|(key, _)| *key == site.key) {
+            let growth = rise.trend.growth();
+            let found = SiteFinding {
+                grade: Grade::C,
+                evidence: vec![
+                    ONCE.with([("size", Amount::Bytes(size))]),
+                    FILLED.with(grown(&rise.trend)),
+                ],
+                runner_up: Class::Cache,
+                rate: Some(rise.trend.slope),
+                growth,
+            };
+            return Some((Class::Leak, found));
+        }
         let (_, filling) = self.filling.iter().find(|(key, _)| *key == site.key)?;
         let steps = Amount::Count(filling.steps as f64);
         let rate = Amount::BytesPerSecond(filling.rate);
@@ -222,11 +284,48 @@ pub(super) fn replaced(context: &Context, site: &SiteSeries) -> Option<(Class, S
     })
 }
 
+/// The finding on a site whose block is the table of a container that certainly gets more items: it is enlarged too rarely to
+/// show how fast it fills, but each item takes its part of it.
+pub(super) fn table(context: &Context, site: &SiteSeries) -> Option<(Class, SiteFinding)> {
+    let (items, growth) = context.filling(&site.key)?;
+    let Context { series, window, .. } = context;
+    let seconds = window.change(&series.times);
+    let blocks = window.rate(&site.live_count, &series.times);
+    let is_table = *site.live_count.last()? <= 2.0 && growth >= ITEMS_OF_BLOCK * blocks;
+    let is_filled =
+        growth * seconds >= NEW_ITEMS * items as f64 && window.change(&site.live_bytes) > 0.0;
+    // Its own steps make the growth of the whole uneven.
+    let goes_on = context.is_steady() || context.rises() && context.kept_objects().is_some();
+    (is_table && is_filled && goes_on).then(|| {
+        let rate = growth * site.live_bytes.last().copied().unwrap_or(0.0) / items as f64;
+        let found = SiteFinding {
+            grade: Grade::C,
+            evidence: vec![TABLE.with([
+                ("items", Amount::Count(items as f64)),
+                ("gained", Amount::Count(growth * seconds)),
+                ("length", Amount::Seconds(seconds)),
+                ("rate", Amount::BytesPerSecond(rate)),
+            ])],
+            runner_up: Class::Cache,
+            rate: Some(rate),
+            growth: rate * seconds,
+        };
+        (Class::Leak, found)
+    })
+}
+
+/// Whether the evidence is that of blocks which fill with memory that they already had.
+pub(super) fn fill(evidence: &[Evidence]) -> bool {
+    evidence.iter().any(|of| of.kind.name == ONCE.name)
+}
+
 /// Whether the evidence is that of a block which is enlarged.
 pub(super) fn are_of_buffer(evidence: &[Evidence]) -> bool {
     let names = [
         ENLARGED.name,
+        ONCE.name,
         REPLACED.name,
+        TABLE.name,
         super::survival::ONE_BLOCK.name,
     ];
     evidence.iter().any(|of| names.contains(&of.kind.name))

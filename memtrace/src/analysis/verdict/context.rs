@@ -91,6 +91,13 @@ impl Context<'_> {
         of_site > 0.0 && grows && self.is_steady()
     }
 
+    /// Items of the container without a limit that certainly keeps the blocks of a site, and how many it gets per second.
+    pub(super) fn filling(&self, site: &SiteKey) -> Option<(u64, f64)> {
+        let keeper = self.certain_keeper(site).filter(|of| !of.has_limit())?;
+        let container = keeper.container()?;
+        container.length.zip(container.growth_per_s)
+    }
+
     /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that
     /// were certainly leaked. A container with a limit fills up.
     pub(super) fn kept_objects(&self) -> Option<f64> {

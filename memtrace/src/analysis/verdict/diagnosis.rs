@@ -89,6 +89,8 @@ pub(crate) struct ProcessAccount {
     pub to: f64,
     pub accounts: Vec<Account>,
     pub(crate) named: Named,
+    /// If it comes and goes with others like it: how many of these ended while others took their place.
+    pub(crate) replaced: Option<u64>,
 }
 
 impl Diagnosis {

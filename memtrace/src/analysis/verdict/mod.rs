@@ -130,6 +130,7 @@ fn judge(
         to,
         accounts: judged.accounts,
         named: judged.named,
+        replaced: series.kin.replaced,
     });
     let (mut verdicts, mut sites) = (judged.verdicts, judged.sites);
     let keepers = Keepers {

@@ -57,7 +57,7 @@ pub(super) fn judge(
     let ends = series.times.first().zip(series.times.last());
     let lived = ends.map_or(0.0, |(first, last)| last - first + quality.interval);
     let is_short = lived < quality.least_life;
-    if (n < MIN_POINTS || is_short) && series.is_child && series.row.ended_ns.is_some() {
+    if (n < MIN_POINTS || is_short) && series.kin.is_passing(&series.row) {
         return None;
     }
     let footprint = series.footprint();

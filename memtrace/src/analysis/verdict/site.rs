@@ -100,9 +100,14 @@ pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
             let found = match stepped.with(site) {
                 Some(all) => all.part(context, site)?,
                 None => {
-                    let found = buffers
-                        .find(context, site)
-                        .or_else(|| alone(context, site, &judged, p, offset.of_site(&site.key)))?;
+                    let found = buffers.find(context, site).or_else(|| {
+                        let alone = alone(context, site, &judged, p, offset.of_site(&site.key));
+                        let leaks = |found: &(Class, SiteFinding)| found.0.is_leak();
+                        match alone.as_ref().is_some_and(leaks) {
+                            true => alone,
+                            false => buffers::table(context, site).or(alone),
+                        }
+                    })?;
                     let is_open = found.0 == Class::Undetermined;
                     let is_open = is_open && offset.of_site(&site.key).is_none();
                     let replaced = || buffers::replaced(context, site);

@@ -7,6 +7,7 @@ mod keeping;
 mod kinds;
 mod lines;
 mod older;
+mod passing;
 mod rates;
 mod shape;
 
@@ -162,11 +163,21 @@ fn steady_growth_of_a_site_is_a_leak() {
 
 #[test]
 fn a_leak_too_small_for_resident_memory_is_seen() {
-    let found = of(&|t| heap(t * 0.001, 500.0));
+    let found = of(&|t| heap(t * 0.002, 500.0));
     expect(&found, Class::Leak);
     // A total is that of resident memory.
     assert_eq!(found.verdicts[0].rate, None);
     assert!(found.verdicts[1].rate.unwrap() > 1000.0);
+    // A small cache may fill by as little; many blocks are more than it has.
+    let small = |blocks: f64| {
+        of(&|t| Moment {
+            memory: resident(500.0, 2.0, 0.0),
+            sites: vec![(HEAP, "grow", false, 1000.0 * t, (blocks * t) as u64)],
+            ..Moment::default()
+        })
+    };
+    expect(&small(1.0), Class::None);
+    expect(&small(10.0), Class::Leak);
 }
 
 #[test]

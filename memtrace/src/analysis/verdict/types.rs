@@ -18,6 +18,9 @@ pub(crate) struct Types {
     pub(crate) kept: f64,
 }
 
+/// The share of their growth that is nearly all: what is left may have come or gone while it was searched.
+const NEARLY_ALL: f64 = 0.8;
+
 impl Types {
     pub(crate) fn new(census: Census, growing: Vec<GrowingType>, stacks: &Stacks) -> Self {
         let mut types = Self {
@@ -41,6 +44,11 @@ impl Types {
             (types.keeper, types.kept) = (Some(keeper), kept);
         }
         types
+    }
+
+    /// Whether what keeps most of them keeps nearly all: then it fills every new arena.
+    pub(crate) fn have_one_keeper(&self) -> bool {
+        self.keeper.is_some() && self.kept >= NEARLY_ALL * self.rate()
     }
 
     /// Bytes per second by which their objects grew.

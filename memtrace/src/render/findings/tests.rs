@@ -1,10 +1,14 @@
 //! Findings of diagnoses made by hand.
 
+mod jobs;
+
 use super::*;
 use crate::{
     analysis::{
         account::{Account, Kind, Term},
-        verdict::{Amount, Evidence, Grade, Named as Sites, ProcessAccount, Scope, Statement},
+        verdict::{
+            Absent, Amount, Evidence, Grade, Named as Sites, ProcessAccount, Scope, Statement,
+        },
     },
     event::{Layer, StackId},
     frames::{
@@ -61,6 +65,7 @@ fn leak() -> Diagnosis {
             },
         ],
         accounts: vec![ProcessAccount {
+            replaced: None,
             process: ProcessId(1),
             tgid: 7,
             from: 10.0,
@@ -243,6 +248,26 @@ fn cycles_and_lost_blocks_are_shown() {
         share,
     };
     let leaked = text(&kept_so(leaked, None));
+    let mut in_arenas = leak();
+    let python = SiteKey {
+        layer: Layer::Python,
+        ..SITE
+    };
+    in_arenas.verdicts[0].rate = Some(140_000.0);
+    in_arenas.verdicts[1].scope = Scope::Site(python);
+    let how = How::Surplus {
+        path: tree(),
+        share,
+    };
+    in_arenas.verdicts[1].keeper = Some(Keeper::new(how, None));
+    let in_arenas = text(&in_arenas);
+    for part in [
+        "leak (grade B): leaked references to ",
+        " keep 136.7 KiB/s\n",
+        "allocated by  several lines; an arena was requested by Classifier.forward",
+    ] {
+        assert!(in_arenas.contains(part), "{in_arenas}");
+    }
     for part in [
         "that a leaked reference",
         "\n  kept by       a leaked reference to ",
@@ -298,78 +323,6 @@ fn sites_of_one_line_are_one_finding() {
     let text = text(&found);
     assert!(text.contains("25 blocks/s (195.3 KiB/s)"), "{text}");
     assert!(!text.contains("other line"), "{text}");
-}
-
-/// The leak, once more in a second process that the first has not started, and their parent, which
-/// does not grow.
-fn job() -> Diagnosis {
-    let mut found = leak();
-    let other = |verdict: &Verdict| Verdict {
-        process: ProcessId(2),
-        tgid: 8,
-        rate: Some(300_000.0),
-        scope: match verdict.scope {
-            Scope::Process => Scope::Process,
-            Scope::Site(key) => Scope::Site(SiteKey {
-                process: ProcessId(2),
-                ..key
-            }),
-        },
-        ..verdict.clone()
-    };
-    let others: Vec<_> = found.verdicts.iter().map(other).collect();
-    found.verdicts.extend(others);
-    let mut none = verdict(Class::None, Scope::Process, 900_000.0);
-    (none.process, none.tgid, none.next) = (ProcessId(0), 6, vec![]);
-    found.verdicts.insert(0, none);
-    let row = |id: u32, ppid| ProcessRow {
-        id: ProcessId(id),
-        tgid: 6 + id,
-        ppid,
-        origin: Origin::Attached,
-        comm: "python".into(),
-        cmdline: vec!["/usr/bin/python".into(), "train.py".into()],
-        started_ns: 0,
-        ended_ns: None,
-        exit_status: None,
-        rss_at_start: None,
-        folded: None,
-    };
-    found.processes = vec![row(0, 1), row(1, 6), row(2, 6)];
-    found
-}
-
-#[test]
-fn equal_workers_are_one_finding_above_their_idle_parent() {
-    let mut found = job();
-    assert_eq!(
-        text(&found),
-        "leak (grade B): Service.log probably keeps 50 blocks/s (429.7 KiB/s)\n\
-         \x20 besides       the holes around them cost 1.0 MiB/s\n\
-         \x20 processes     7 and 8 of `python train.py`, 1.5 MiB/s in total\n\
-         \x20 allocated by  Classifier.forward  /srv/server.py:11\n\
-         \x20 kept by       probably a list, filled by Service.log  /srv/server.py:38\n\
-         \x20 next          see the kept blocks\n\
-         none (grade B): no growth that matters\n\
-         \x20 process       6 of `python train.py`\n\
-         \x20 but           see 7 and 8, which it started\n"
-    );
-    // Another class, or another line, is another finding.
-    found.verdicts[3].class = Class::Undetermined;
-    assert!(text(&found).contains("process       8 of `python train.py`, "));
-}
-
-#[test]
-fn untraced_processes_are_shown() {
-    let mut found = leak();
-    found.untraced = vec![Untraced {
-        tgid: 9,
-        comm: "sh".into(),
-        cmdline: vec![],
-        why: "--no-follow".into(),
-    }];
-    let text = text(&found);
-    assert!(text.ends_with("not traced: 9 of `sh` (--no-follow)\n"));
 }
 
 #[test]

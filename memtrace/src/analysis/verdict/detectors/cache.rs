@@ -10,8 +10,8 @@ use crate::analysis::{
         finding::Finding,
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::Shape,
-        subjects::{Grown, OnDevice, SiteFinding},
-        thresholds::SLOWING,
+        subjects::{Grown, JudgedSite, OnDevice, SiteFinding},
+        thresholds::{PROCESS_FLOOR, SLOWING},
     },
     window::{EDGE, Window},
 };
@@ -65,13 +65,19 @@ pub(super) const SPREAD: Rule<OfProcess> = Rule {
 
 pub(super) const FULL: Rule<OfProcess> = Rule {
     class: Class::Cache,
-    evidence: "a site grew and stopped, see below",
+    evidence: "sites grew and stopped, see below, by 256 KiB or more in total, and resident memory grew by half of that or more",
     find: OfProcess::State(|judging| {
         let caches = || {
             let host = judging.sites.iter().filter(|site| site.is_of_host());
             host.filter(|site| site.verdict.class == Class::Cache)
         };
         let first = caches().next()?;
+        let gained: f64 = caches().map(gained).sum();
+        let series = judging.context.series;
+        let grew = series.footprint().map(|all| judging.whole.change(&all));
+        if gained < PROCESS_FLOOR || grew.is_some_and(|grew| grew < OF_GAIN * gained) {
+            return None;
+        }
         let count = Amount::Count(caches().count() as f64);
         let mut evidence = vec![STOPPED.with([("count", count)])];
         evidence.extend(first.verdict.evidence.iter().cloned());
@@ -84,6 +90,19 @@ pub(super) const FULL: Rule<OfProcess> = Rule {
         })
     }),
 };
+
+/// The part of what sites gained that resident memory shows; otherwise they took the place of other blocks.
+const OF_GAIN: f64 = 0.5;
+
+/// By how much a site grew, wherever that was in its course, bytes.
+fn gained(site: &JudgedSite) -> f64 {
+    let mut evidence = site.verdict.evidence.iter();
+    let grew = evidence.find_map(|of| match of.amount("growth") {
+        Some(Amount::Change(bytes)) => Some(*bytes),
+        _ => None,
+    });
+    grew.unwrap_or(site.growth)
+}
 
 pub(super) const SLOWS: Rule<OfSite> = Rule {
     class: Class::Cache,

@@ -44,8 +44,8 @@ pub(super) const FORKED: Rule<OfProcess> = Rule {
 fn forked(judging: &Judging) -> Option<Finding> {
     let series = judging.context.series;
     // Pages of a parent become its own when a child ends, too.
-    let may_be_forked = series.row.origin == Origin::Attached && !series.is_parent;
-    if !series.is_child && !may_be_forked {
+    let may_be_forked = series.row.origin == Origin::Attached && !series.kin.is_parent;
+    if !series.kin.is_child && !may_be_forked {
         return None;
     }
     let change = |figure| {

@@ -3,12 +3,13 @@
 use crate::{
     analysis::verdict::{
         advice::Advice,
+        buffers,
         class::{Class, Grade},
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
         subjects::SiteFinding,
-        thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
+        thresholds::{MAJORITY, OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
     },
     event::Layer,
     frames::mappings::{Requester, Use},
@@ -31,6 +32,10 @@ pub(super) const CLASS: Description = Description {
     is_leak: true,
     ..DESCRIPTION
 };
+
+/// Least growth of leaking sites that resident memory does not show, bytes or blocks: a small cache may still fill by less.
+const UNSEEN_BYTES: f64 = 128.0 * 1024.0;
+const UNSEEN_BLOCKS: f64 = 500.0;
 
 /// Bytes that one live block can keep from being given back.
 const PAGE: f64 = 4096.0;
@@ -71,6 +76,25 @@ pub(super) const OBJECTS: Rule<OfProcess> = Rule {
         explains.then(|| {
             let evidence =
                 OBJECTS_KEPT.with([("part", growing.amount(objects.min(growing.residual)))]);
+            growing.rest(Class::Leak, Grade::C, evidence)
+        })
+    }),
+};
+
+static BUFFERS_FILL: Statement = Statement {
+    name: "in_enlarged_buffers",
+    sentence: "blocks that were enlarged when they were full take {part}: they fill again",
+};
+
+pub(super) const BUFFERS: Rule<OfProcess> = Rule {
+    class: Class::Leak,
+    evidence: "the blocks of one site fill, which were enlarged while recording, and explain 60 % of it",
+    find: OfProcess::Unexplained(|growing| {
+        let mut sites = growing.sites.iter();
+        let fills = sites.find(|site| buffers::fill(&site.verdict.evidence))?;
+        (fills.growth >= MAJORITY * growing.residual).then(|| {
+            let part = growing.amount(fills.growth.min(growing.residual));
+            let evidence = BUFFERS_FILL.with([("part", part)]);
             growing.rest(Class::Leak, Grade::C, evidence)
         })
     }),
@@ -120,9 +144,10 @@ pub(super) const HOLES: Rule<OfProcess> = Rule {
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "sites leak too little for resident memory to show it",
+    evidence: "sites leak too little for resident memory to show it, but at least 128 KiB or 500 blocks in total",
     find: OfProcess::Flat(|judging| {
-        let leaks = judging.growth_of(Class::Leak) > 0.0;
+        let enough = judging.growth_of(Class::Leak) >= UNSEEN_BYTES;
+        let leaks = enough || judging.blocks_of(Class::Leak) >= UNSEEN_BLOCKS;
         // If growth shows, but not what leaks, the leak is not what grows.
         (leaks && !judging.judged.is_slow()).then(|| judging.unseen(Class::Leak))
     }),
@@ -162,6 +187,22 @@ pub(super) const STEADY_QUEUE: Rule<OfSite> = Rule {
     find: OfSite::Growing(|grown| {
         grown.is_steady_backlog().then(|| SiteFinding {
             evidence: vec![STEADY_BACKLOG.with([])],
+            ..grown.leak(Grade::C)
+        })
+    }),
+};
+
+static WITH_CONTAINER: Statement = Statement {
+    name: "grows_with_container",
+    sentence: "a container without a limit certainly keeps the blocks and gets as many items",
+};
+
+pub(super) const KEPT: Rule<OfSite> = Rule {
+    class: Class::Leak,
+    evidence: "by 60 % of the process's growth, which is steady by time; a container without a limit certainly keeps the blocks and gets elements at least half as fast",
+    find: OfSite::Growing(|grown| {
+        grown.grows_with_container().then(|| SiteFinding {
+            evidence: vec![WITH_CONTAINER.with([])],
             ..grown.leak(Grade::C)
         })
     }),

@@ -121,6 +121,10 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
         rules: &[copy_on_write::FORKED],
     },
     Question {
+        asks: "is it one of several workers that come and go?",
+        rules: &[none::PASSING],
+    },
+    Question {
         asks: "does it grow? the part with the largest share, at least 30 %, but one that is undetermined after those that leak; the next one is the runner-up",
         rules: &[
             pinned::PART,
@@ -142,6 +146,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
             madv_free::UNEXPLAINED,
             thp::UNEXPLAINED,
             leak::OBJECTS,
+            leak::BUFFERS,
             leak::HELD_OPEN,
             leak::HOLES,
             retention::UNEXPLAINED,
@@ -197,6 +202,7 @@ pub(super) const SITE: &[Question<OfSite>] = &[
             leak::SITE,
             leak::QUEUE,
             leak::STEADY_QUEUE,
+            leak::KEPT,
             undetermined::SITE,
         ],
     },

@@ -24,6 +24,44 @@ static VISIBLE: Statement = Statement {
     sentence: "growth of {rate} would have been detected",
 };
 
+static PASSES: Statement = Statement {
+    name: "comes_and_goes",
+    sentence: "{ended} processes like it ended and others took their place: what it holds goes with it",
+};
+
+static MEANWHILE: Statement = Statement {
+    name: "grows_meanwhile",
+    sentence: "resident and swapped memory {growth} in {length}, {rate}",
+};
+
+pub(super) const PASSING: Rule<OfProcess> = Rule {
+    class: Class::None,
+    evidence: "as many processes like it ended and were replaced as run at once, it has not lived longer than they did, none of its sites leaks with grade B, and no container certainly keeps more and more objects",
+    find: OfProcess::Always(passing),
+};
+
+fn passing(judging: &Judging) -> Option<Finding> {
+    let ended = judging.context.series.kin.replaced?;
+    let leaks = judging
+        .sites
+        .iter()
+        .any(|of| of.verdict.class == Class::Leak && of.verdict.grade == Grade::B);
+    if leaks || judging.context.kept_objects().is_some() {
+        return None;
+    }
+    let trend = &judging.judged.trend;
+    Some(Finding {
+        class: Class::None,
+        grade: Grade::C,
+        evidence: vec![
+            PASSES.with([("ended", Amount::Count(ended as f64))]),
+            MEANWHILE.of(trend),
+        ],
+        runner_up: None,
+        rate: Some(trend.slope),
+    })
+}
+
 pub(super) const OTHERWISE: Rule<OfProcess> = Rule {
     class: Class::None,
     evidence: "with the growth per second that would have been detected",

@@ -64,7 +64,9 @@ impl Keepers<'_> {
             };
             match self.find(verdict.class, &key) {
                 Some((mut keeper, buffer)) => {
-                    if matches!(keeper.how, How::Surplus { .. }) {
+                    // Any code may need the next arena.
+                    let is_own = key.layer != Layer::Python;
+                    if is_own && matches!(keeper.how, How::Surplus { .. }) {
                         let stack = self.stacks.get(key.stack);
                         let code = native_code(&stack, &self.facts).unzip();
                         (keeper.line, keeper.package) = (code.0, code.1.flatten());

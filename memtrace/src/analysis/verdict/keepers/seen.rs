@@ -238,6 +238,7 @@ fn line_of<'a>(container: &Step, stacks: &'a Stacks) -> Option<&'a Frame> {
         .frames()
         .any(|frame| !frame.is_python() && frame.function.is_some());
     match containers::filled(stack.of_caller()) {
+        _ if containers::moves(stack.of_caller()) => None,
         Some((known, _)) if is_another(known.name, container) => None,
         Some((_, line)) => Some(line),
         None if container.kind == StepKind::Object && is_named => None,

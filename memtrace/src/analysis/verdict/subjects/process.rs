@@ -112,6 +112,14 @@ impl Judging<'_> {
         sites.map(|site| site.growth).sum()
     }
 
+    /// Growth of the sites of a class, blocks.
+    pub(in super::super) fn blocks_of(&self, class: Class) -> f64 {
+        let sites = self.sites.iter().filter(|site| site.verdict.class == class);
+        let rates = sites.filter_map(|site| site.verdict.blocks);
+        let Context { series, window, .. } = self.context;
+        rates.sum::<f64>() * window.change(&series.times)
+    }
+
     /// Memory of the machine that rises steadily. Others on it may do it.
     pub(in super::super) fn machine_grows(
         &self,

@@ -92,9 +92,18 @@ impl Grown<'_> {
         let is_alone = quality.processes == 1 && series.row.origin == Origin::Attached;
         let frees_older = is_alone && quality.unknown_frees >= FREED * gained;
         let most_stay = matches!(self.survival, Survival::Share(share) if share >= MAJORITY);
+        self.shape != Shape::Slowing && frees_older && most_stay && self.rises() && self.is_most()
+    }
+
+    /// Whether resident memory rises in a straight line, and most of that is the site's growth.
+    fn is_most(&self) -> bool {
         let is_most = |whole: Judged| self.judged.trend.growth() >= MAJORITY * whole.trend.growth();
-        let is_whole = self.whole().is_some_and(is_most);
-        self.shape != Shape::Slowing && frees_older && most_stay && self.rises() && is_whole
+        self.whole().is_some_and(is_most)
+    }
+
+    /// Whether it is most of the growth, and what certainly keeps the blocks grows with them.
+    pub(in super::super) fn grows_with_container(&self) -> bool {
+        self.is_most() && self.context.grows_with_container(self.site)
     }
 
     /// Whether it is such a queue that frees blocks of the recording, although it allocates evenly and grows in a straight

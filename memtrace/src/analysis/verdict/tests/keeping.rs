@@ -1,6 +1,10 @@
 //! Blocks that keep the memory around them, and the holders of blocks.
 
 use super::*;
+use crate::recording::{
+    Holders, WayKind,
+    fixture::{heap_site, history, holders},
+};
 
 /// Of 1.1 MiB/s, live blocks account for 0.1; `grow` has the leak, `work` is constant.
 fn amplified(grown: fn(f64) -> f64, holder: &'static str) -> Diagnosis {
@@ -221,6 +225,52 @@ fn the_buffer_of_the_container_has_no_verdict_of_its_own() {
     };
     assert_eq!(classes("buffer"), [Class::Leak, Class::Cache]);
     assert_eq!(classes(VECTOR), [Class::Leak]);
+}
+
+/// A block that is enlarged once, after 30 s, in a process that grows by this many MiB a second.
+fn enlarged(name: &'static str, rate: f64, holders: &[Holders]) -> Diagnosis {
+    of(&|t| Moment {
+        memory: resident(20.0 + rate * t, 2.0, 0.0),
+        sites: vec![
+            site(HEAP, "work", 1.0),
+            (HEAP, name, false, if t < 30.0 { 4.0 } else { 8.0 } * MIB, 1),
+        ],
+        holders: holders.to_vec(),
+        ..Moment::default()
+    })
+}
+
+#[test]
+fn the_table_of_a_container_fills_as_the_container_does() {
+    let kept = |growth: f64| {
+        let mut path = history(None);
+        path.steps[2].growth_per_s = Some(growth);
+        enlarged(
+            "table",
+            0.05,
+            &[holders(heap_site(2), 1, vec![(1, WayKind::Path(path))])],
+        )
+    };
+    let filled = kept(20.0);
+    expect(&filled, Class::Leak);
+    assert_eq!(filled.verdicts[1].evidence[0].kind.name, "table_fills");
+    assert_ne!(kept(0.5).verdicts[0].class, Class::Leak);
+}
+
+#[test]
+fn a_string_that_was_enlarged_when_it_was_full_fills_again() {
+    let string = "std::__cxx11::basic_string<char, A>::_M_append(char const*, unsigned long)";
+    let filled = enlarged(string, 0.1, &[]);
+    expect(&filled, Class::Leak);
+    assert_eq!(filled.verdicts[0].grade, Grade::C);
+    let names = |found: &Diagnosis| {
+        let evidence = found.verdicts.iter().flat_map(|of| &of.evidence);
+        evidence.map(|of| of.kind.name).collect::<Vec<_>>()
+    };
+    assert!(names(&filled).contains(&"buffers_enlarged_once"));
+    // It has no room for that, and any other block may be used or not.
+    assert_ne!(enlarged(string, 0.5, &[]).verdicts[0].class, Class::Leak);
+    assert_ne!(enlarged("grow", 0.1, &[]).verdicts[0].class, Class::Leak);
 }
 
 /// The allocator has mapped more, for blocks that are not recorded.

@@ -40,7 +40,7 @@ fn stacks(count: f64, threads: f64) -> Moment {
 #[test]
 fn a_small_leak_is_found_beside_threads_and_descriptors() {
     let found = of(&|t| {
-        let mut moment = heap(t * 0.001, 500.0);
+        let mut moment = heap(t * 0.002, 500.0);
         moment.memory.threads_created = rising(t);
         moment.memory.fds = rising(t);
         moment

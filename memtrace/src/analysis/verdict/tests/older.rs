@@ -143,3 +143,28 @@ fn a_table_that_still_fills_is_no_queue() {
     let table = |pairs: f64| full * (1.0 - 0.99_f64.powf(pairs));
     expect(&emptied(Freed::Any, &table), Class::Undetermined);
 }
+
+#[test]
+fn a_queue_whose_container_grows_is_a_leak_however_its_blocks_come_and_go() {
+    // Its load comes and goes, and each block goes sooner or later.
+    let kept = |growth: f64, rate: f64| {
+        let mut path = history(None);
+        path.steps[2].growth_per_s = Some(growth);
+        let held = holders(heap_site(1), 64, vec![(64, WayKind::Path(path))]);
+        let found = of(&|t| {
+            let blocks = 1000.0 + 10.0 * t + 60.0 * f64::from((t as u32 / 12) % 2);
+            Moment {
+                memory: resident(90.0 + rate * t, 2.0, 0.0),
+                sites: vec![(HEAP, "push", false, blocks * 16384.0, blocks as u64)],
+                freed: Freed::Oldest,
+                holders: vec![held.clone()],
+                ..Moment::default()
+            }
+        });
+        found.verdicts[0].class
+    };
+    assert_eq!(kept(10.0, 0.16), Class::Leak);
+    assert_ne!(kept(0.0, 0.16), Class::Leak);
+    // It is a small part of what grows.
+    assert_ne!(kept(10.0, 2.0), Class::Leak);
+}

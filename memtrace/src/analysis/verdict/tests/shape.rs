@@ -9,6 +9,9 @@ fn growth_that_slows_down_is_a_cache() {
     // Full at a third.
     let full = |t: f64| t.min(35.0);
     expect(&of(&|t| heap(full(t), 5.0 + full(t))), Class::Cache);
+    // Its blocks took the place of others, or it is too small to matter.
+    expect(&of(&|t| heap(full(t), 50.0)), Class::None);
+    expect(&of(&|t| heap(full(t) / 200.0, 5.0 + full(t))), Class::None);
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! Workers that end and are replaced.
+
+use super::*;
+use crate::recording::fixture::heap_site;
+
+/// A worker that ends after 100 s beside these others, and grows by the memory at a site and by memory of unknown use.
+fn worker(siblings: &[(u64, Option<u64>)], at_site: f64, unknown: f64) -> Diagnosis {
+    judged(&Course {
+        origin: Origin::Child,
+        n: 100,
+        ends: true,
+        lost: 0,
+        heap: true,
+        at: &|t| Moment {
+            siblings: siblings.to_vec(),
+            ..heap(at_site * t, 20.0 + (at_site + unknown) * t)
+        },
+    })
+}
+
+#[test]
+fn what_a_worker_holds_goes_with_it() {
+    let replaced = [(0, Some(40)), (41, Some(90)), (100, None), (100, None)];
+    let found = worker(&replaced, 0.0, 1.0);
+    expect(&found, Class::None);
+    let evidence = &found.verdicts[0].evidence[0];
+    assert_eq!(evidence.kind.name, "comes_and_goes");
+    assert_eq!(evidence.amount("ended"), Some(&Amount::Count(3.0)));
+    // Those that run have hardly begun.
+    assert_eq!(found.too_short, 2);
+    // A line that leaks is one to mend, however often the worker is replaced.
+    let leaks = worker(&replaced, 1.0, 0.0);
+    expect(&leaks, Class::Leak);
+    assert_eq!(leaks.accounts[0].replaced, Some(3));
+    assert_eq!(leaks.verdicts[1].scope, Scope::Site(heap_site(2)));
+}
+
+#[test]
+fn workers_that_end_with_the_program_are_judged() {
+    let all_end = [(0, Some(100)), (1, Some(100))];
+    expect(&worker(&all_end, 0.0, 1.0), Class::Undetermined);
+}
