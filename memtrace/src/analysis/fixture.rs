@@ -53,8 +53,8 @@ pub(super) struct Moment {
     /// Blocks from before the recording that were freed so far.
     pub(super) unknown_frees: u64,
     pub(super) freed: Freed,
-    /// The start and the end, if that is known, of other children of its parent, seconds.
-    pub(super) siblings: Vec<(u64, Option<u64>)>,
+    /// The start, and the end with the wait status, of other children of its parent, seconds.
+    pub(super) siblings: Vec<(u64, Option<(u64, u32)>)>,
 }
 
 /// The blocks that sites free.
@@ -323,20 +323,32 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
     let Moment {
         types, siblings, ..
     } = (course.at)(course.n.saturating_sub(1) as f64);
+    let number = siblings.len() as u32;
     for (id, (start, end)) in (2..).zip(siblings) {
         let sibling = ProcessRow {
             id: ProcessId(id),
             tgid: 100 + id,
             origin: Origin::Child,
             started_ns: START + start * SECOND,
-            ended_ns: end.map(|end| START + end * SECOND),
+            ended_ns: end.map(|(end, _)| START + end * SECOND),
+            exit_status: end.map(|(_, status)| status),
             ..row.clone()
         };
         writer.process(&sibling).unwrap();
     }
+    if number > 0 {
+        let parent = ProcessRow {
+            id: ProcessId(2 + number),
+            tgid: row.ppid,
+            origin: Origin::Launched,
+            ..row.clone()
+        };
+        writer.process(&parent).unwrap();
+    }
     writer.types(row.id, &Census::default(), &types).unwrap();
     if course.ends {
         row.ended_ns = Some(START + course.n * SECOND);
+        row.exit_status = Some(0);
         writer.process(&row).unwrap();
     }
     writer.finish(START + course.n * SECOND).unwrap();

@@ -8,8 +8,8 @@ use crate::{
     recording::{Origin, Overview, ProcessRow},
 };
 
-/// Fewer processes that took the place of others may be chance.
-const SUCCESSORS: usize = 2;
+/// Fewer processes that others took the place of may be chance.
+const REPLACED: usize = 2;
 
 /// The relatives of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +34,11 @@ impl Kin {
 pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
     let rows = &overview.processes;
     let tgids: HashSet<u32> = rows.iter().map(|row| row.tgid).collect();
+    // Groups and parents outside the pid namespace have no number.
+    let has_parent = |row: &ProcessRow| row.ppid != 0 && tgids.contains(&row.ppid);
     let is_child = |row: &ProcessRow| match row.origin {
         Origin::Child => true,
-        // Groups and parents outside the pid namespace have no number.
-        Origin::Attached => row.ppid != 0 && tgids.contains(&row.ppid),
+        Origin::Attached => has_parent(row),
         Origin::Launched => false,
     };
     let parents: HashSet<u32> = rows
@@ -46,8 +47,9 @@ pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
         .map(|row| row.ppid)
         .collect();
     let mut siblings: HashMap<_, Vec<&ProcessRow>> = HashMap::new();
-    for row in rows.iter().filter(|row| is_child(row) && !row.is_group()) {
-        let of = (row.ppid, &row.comm, row.cmdline.first());
+    let may_have = |row: &&ProcessRow| is_child(row) && has_parent(row) && !row.is_group();
+    for row in rows.iter().filter(may_have) {
+        let of = (row.ppid, program(row));
         siblings.entry(of).or_default().push(row);
     }
     let now = overview.time_ns.unwrap_or(overview.meta.started_ns);
@@ -67,48 +69,69 @@ pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
         .collect()
 }
 
-/// Those of these siblings that come and go, if as many took the place of others as run at once. One that lives longer than
-/// all that ended stays.
-fn replaced(siblings: &[&ProcessRow], now: u64) -> Vec<(ProcessId, u64)> {
-    let ended = siblings.iter().filter_map(|row| Some((row.ended_ns?, row)));
-    let life = |row: &ProcessRow| row.ended_ns.unwrap_or(now).saturating_sub(row.started_ns);
-    let (Some(first_end), Some(longest)) = (
-        ended.clone().map(|(end, _)| end).min(),
-        ended.clone().map(|(_, row)| life(row)).max(),
-    ) else {
-        return vec![];
-    };
-    let is_successor = |row: &&&ProcessRow| row.started_ns >= first_end;
-    let successors = siblings.iter().filter(is_successor);
-    if successors.clone().count() < at_once(siblings).max(SUCCESSORS) {
-        return vec![];
-    }
-    let last_start = successors.map(|row| row.started_ns).max().unwrap_or(0);
-    let number = ended.filter(|(end, _)| *end <= last_start).count() as u64;
-    let comes_or_goes = |row: &&&ProcessRow| {
-        let went = row.ended_ns.is_some_and(|end| end <= last_start);
-        went || row.started_ns >= first_end && life(row) <= longest
-    };
-    let replaced = siblings.iter().filter(comes_or_goes);
-    replaced.map(|row| (row.id, number)).collect()
+/// A program and its arguments without their numbers: workers are told the number of a port or of a pipe.
+fn program(row: &ProcessRow) -> (&str, Vec<String>) {
+    let without_numbers = |word: &String| word.replace(|of: char| of.is_ascii_digit(), "");
+    (&row.comm, row.cmdline.iter().map(without_numbers).collect())
 }
 
-/// The most of these that ran at the same time.
-fn at_once(rows: &[&ProcessRow]) -> usize {
-    let starts = rows.iter().map(|row| (row.started_ns, true));
-    let ends = rows.iter().filter_map(|row| Some((row.ended_ns?, false)));
-    let mut changes: Vec<(u64, bool)> = starts.chain(ends).collect();
-    // An end before a start of the same moment.
-    changes.sort_unstable();
-    let (mut running, mut most) = (0_usize, 0);
-    for (_, starts) in changes {
-        running = match starts {
-            true => running + 1,
-            false => running.saturating_sub(1),
-        };
-        most = most.max(running);
+/// Those of these siblings that come and go, if as many were replaced as run at once. One that lives longer than all that
+/// ended stays.
+fn replaced(siblings: &[&ProcessRow], now: u64) -> Vec<(ProcessId, u64)> {
+    let ends = siblings.iter().filter(|row| is_orderly(row));
+    let ends: Vec<(u64, u64)> = ends
+        .filter_map(|row| Some((row.ended_ns?, row.ended_ns? - row.started_ns)))
+        .collect();
+    let (first_end, longest) = (
+        ends.iter().map(|(end, _)| *end).min(),
+        ends.iter().map(|(_, life)| *life).max(),
+    );
+    let (Some(first_end), Some(longest)) = (first_end, longest) else {
+        return vec![];
+    };
+    let lives = siblings.iter().map(|row| {
+        let end = row.ended_ns.unwrap_or(u64::MAX);
+        (row.started_ns, end, 1.0)
+    });
+    let at_once = most_at_once(lives) as usize;
+    let is_successor = |row: &&&ProcessRow| row.started_ns >= first_end;
+    let successors = siblings.iter().filter(is_successor);
+    let last_start = successors.clone().map(|row| row.started_ns).max();
+    let last_start = last_start.unwrap_or(0);
+    let gone = ends.iter().filter(|(end, _)| *end <= last_start).count();
+    if gone.min(successors.count()) < at_once.max(REPLACED) {
+        return vec![];
     }
-    most
+    let comes_or_goes = |row: &&&ProcessRow| {
+        let went = row.ended_ns.is_some_and(|end| end <= last_start);
+        let life = row.ended_ns.unwrap_or(now).saturating_sub(row.started_ns);
+        let comes = row.started_ns >= first_end && life <= longest;
+        (went || comes) && (row.ended_ns.is_none() || is_orderly(row))
+    };
+    let replaced = siblings.iter().filter(comes_or_goes);
+    replaced.map(|row| (row.id, gone as u64)).collect()
+}
+
+/// Whether a process ended as it should, or as its parent asked it to. One that was killed, or failed, may be started again
+/// although nobody meant it to end.
+fn is_orderly(row: &ProcessRow) -> bool {
+    /// SIGHUP, SIGINT, SIGQUIT and SIGTERM in the status of waitpid(2).
+    const ASKED: [u32; 4] = [1, 2, 3, 15];
+    let status = row.exit_status;
+    status.is_some_and(|of| of == 0 || ASKED.contains(&(of & 0x7f)) && of >> 8 == 0)
+}
+
+/// The most that these add up to at any moment; each has a start, an end and a weight.
+pub(crate) fn most_at_once(lives: impl Iterator<Item = (u64, u64, f64)>) -> f64 {
+    let changes = lives.flat_map(|(start, end, weight)| [(start, weight), (end, -weight)]);
+    let mut changes: Vec<(u64, f64)> = changes.collect();
+    // An end before a start of the same moment.
+    changes.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let sums = changes.into_iter().scan(0.0, |sum, (_, change)| {
+        *sum += change;
+        Some(*sum)
+    });
+    sums.fold(0.0, f64::max)
 }
 
 #[cfg(test)]
@@ -117,22 +140,37 @@ mod tests {
 
     const NOW: u64 = 100;
 
+    fn row(words: &[&str]) -> ProcessRow {
+        ProcessRow {
+            id: ProcessId(0),
+            tgid: 0,
+            ppid: 1,
+            origin: Origin::Child,
+            comm: "python".into(),
+            cmdline: words.iter().map(|word| (*word).into()).collect(),
+            started_ns: 0,
+            ended_ns: None,
+            exit_status: None,
+            rss_at_start: None,
+            folded: None,
+        }
+    }
+
     /// Processes by their start and end, and which of them come and go.
     fn coming_and_going(lives: &[(u64, Option<u64>)]) -> Vec<u64> {
+        ended_by(0, lives)
+    }
+
+    /// The same with this status at the end.
+    fn ended_by(status: u32, lives: &[(u64, Option<u64>)]) -> Vec<u64> {
         let rows: Vec<ProcessRow> = (0..)
             .zip(lives)
             .map(|(id, (started_ns, ended_ns))| ProcessRow {
                 id: ProcessId(id),
-                tgid: 0,
-                ppid: 1,
-                origin: Origin::Child,
-                comm: String::new(),
-                cmdline: vec![],
                 started_ns: *started_ns,
                 ended_ns: *ended_ns,
-                exit_status: None,
-                rss_at_start: None,
-                folded: None,
+                exit_status: ended_ns.map(|_| status),
+                ..row(&[])
             })
             .collect();
         let mut found = replaced(&rows.iter().collect::<Vec<_>>(), NOW);
@@ -160,13 +198,34 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_alike_but_for_numbers() {
+        let [a, b, other] = [
+            ["python", "spawn_main(pipe_handle=16)"],
+            ["python", "spawn_main(pipe_handle=7)"],
+            ["python", "server.py"],
+        ]
+        .map(|words| row(&words));
+        assert_eq!(program(&a), program(&b));
+        assert_ne!(program(&a), program(&other));
+    }
+
+    #[test]
     fn workers_that_stay_or_only_become_more_do_not() {
         assert!(coming_and_going(&[(0, None), (0, None), (10, None)]).is_empty());
         // All end with the program.
         assert!(coming_and_going(&[(0, Some(99)), (0, Some(99)), (0, Some(100))]).is_empty());
-        // One of four crashed and was started again.
+        // One of four ended.
         let one = [(0, Some(30)), (0, None), (0, None), (0, None), (31, None)];
         assert!(coming_and_going(&one).is_empty());
+        // A job, and then three servers.
+        let servers = [(0, Some(50)), (51, None), (52, None), (53, None)];
+        assert!(coming_and_going(&servers).is_empty());
+        // Crashed, failed or killed for lack of memory, and started again.
+        let again = [(0, Some(30)), (31, Some(60)), (61, Some(90)), (91, None)];
+        assert_eq!(ended_by(15, &again), [0, 1, 2, 3]);
+        for status in [6, 9, 11, 1 << 8] {
+            assert!(ended_by(status, &again).is_empty(), "{status}");
+        }
         // A server beside jobs that are started again and again.
         let server = [(0, None), (1, Some(20)), (21, Some(40)), (41, Some(60))];
         assert_eq!(coming_and_going(&server), [1, 2, 3]);

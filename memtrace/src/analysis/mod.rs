@@ -7,7 +7,7 @@ pub(crate) mod courses;
 pub(crate) mod failures;
 #[cfg(test)]
 mod fixture;
-mod kin;
+pub(crate) mod kin;
 pub(crate) mod series;
 pub(crate) mod statistics;
 pub(crate) mod suppressions;

@@ -173,9 +173,15 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         _ => FastMap::default(),
     };
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
+    let is_filling = |of: &&Survivors| fills_up(of, window) && is_large(of, hole(of));
+    let mut filling: Vec<Survivors> = match which {
+        Which::Growing => growing.iter().filter(is_filling).copied().collect(),
+        Which::Largest => Vec::new(),
+    };
+    filling.sort_by_key(|of| Reverse(of.bytes));
     growing.retain(|of| {
         let is_wanted = match which {
-            Which::Growing => grows(of) || fills_up(of, window),
+            Which::Growing => grows(of),
             // Address space need not be memory.
             Which::Largest => of.site.layer != Layer::Vm,
         };
@@ -197,8 +203,9 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     let mut known = BTreeSet::new();
     let turns = growing.iter().zip(&by_blocks).zip(&by_holes);
     let by_turns = turns.flat_map(|((large, many), apart)| [large, many, apart]);
-    let distinct = by_turns.filter(|of| known.insert(of.site)).copied();
-    distinct.take(OF_A_PROCESS).collect()
+    // Those that may only fluctuate come last.
+    let distinct = by_turns.chain(&filling).filter(|of| known.insert(of.site));
+    distinct.take(OF_A_PROCESS).copied().collect()
 }
 
 /// Free space around the blocks of each site, bytes; nothing if there are too many blocks to look at.

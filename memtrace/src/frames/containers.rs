@@ -252,63 +252,59 @@ const BELOW: &[&str] = &[
     "pymalloc_",
 ];
 
-/// Functions that enlarge a string or a stream when it is full: the beginnings of their names, by class; those of CPython
-/// have none.
-const STRINGS: &[(&str, &[&str])] = &[
-    (
-        "basic_string",
-        &[
-            "_M_mutate",
-            "_M_append",
-            "_M_replace",
-            "reserve",
-            "append",
-            "push_back",
-            "__grow_by",
-        ],
-    ),
+/// Functions that enlarge a block when it is full, the beginnings of their names by class; those of CPython have none.
+const ENLARGE: &[(&str, &[&str])] = &[
+    ("basic_string", &["_M_mutate", "_M_append", "__grow_by"]),
     ("basic_stringbuf", &["overflow"]),
     (
+        "std::vector",
+        &[
+            "_M_realloc_insert",
+            "_M_realloc_append",
+            "__push_back_slow",
+            "__emplace_back_slow",
+        ],
+    ),
+    ("alloc::raw_vec::RawVec", &["grow_one", "grow_amortized"]),
+    (
         "",
-        &["PyByteArray_Resize", "bytearray_resize", "resize_buffer"],
+        &[
+            "PyByteArray_Resize",
+            "list_resize",
+            "dictresize",
+            "insertion_resize",
+            "dict_resize",
+        ],
     ),
 ];
 
-/// Whether a stack without its wrappers (leaf first) enlarges a block that has all contents of a string or a container.
+/// Whether a stack without its wrappers (leaf first) enlarges a block that has all of a string or a container.
 pub(crate) fn enlarges<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> bool {
-    let of_string = |frame: &Frame| {
-        let name = frame.function.as_deref().unwrap_or_default();
-        let function = plain(name);
-        STRINGS.iter().any(|(class, functions)| {
-            let own = function.rsplit("::").next().unwrap_or_default();
-            let begins = functions.iter().any(|begin| own.starts_with(begin));
-            begins && function.contains(class) && class.is_empty() != function.contains("::")
-        })
+    let enlarges = |frame: &Frame| {
+        let name = plain(frame.function.as_deref().unwrap_or_default());
+        let own = name.rsplit("::").next().unwrap_or_default();
+        ENLARGE
+            .iter()
+            .any(|(class, functions)| match class.is_empty() {
+                true => functions.contains(&name.as_str()),
+                false => {
+                    name.contains(class) && functions.iter().any(|begin| own.starts_with(begin))
+                }
+            })
     };
     let mut library = frames
         .into_iter()
-        .take_while(|frame| is_library(frame) || of_string(frame));
-    library.any(|frame| {
-        let container = of(frame);
-        of_string(frame) || container.is_some_and(|of| matches!(of.holds, Holds::All(_)))
-    })
+        .take_while(|frame| is_library(frame) || enlarges(frame));
+    library.any(enlarges)
 }
 
-/// Functions of libraries of Rust that copy or move what a container has.
-const MOVE: &[&str] = &[
-    "split_off",
-    "append",
-    "clone",
-    "clone_from",
-    "clone_subtree",
-];
-
-/// Whether a stack without its wrappers (leaf first) allocates for a container that gets what another one has.
+/// Whether a stack without its wrappers (leaf first) allocates for a map of Rust that gets what another one has.
 pub(crate) fn moves<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> bool {
     let mut library = frames.into_iter().take_while(|frame| is_library(frame));
     library.any(|frame| {
-        let name = frame.function.as_deref().unwrap_or_default();
-        name.contains("alloc::") && MOVE.contains(&plain(name).rsplit("::").next().unwrap_or(""))
+        let name = plain(frame.function.as_deref().unwrap_or_default());
+        let is_move = name.ends_with("::split_off") || name.ends_with("::append");
+        is_move && name.contains("::btree::")
     })
 }
 
@@ -500,6 +496,8 @@ mod tests {
         }
         for function in [
             "std::__cxx11::basic_string<char, A>::basic_string(char const*)",
+            "std::__cxx11::basic_string<char, A>::reserve(unsigned long)",
+            "std::vector<int, A>::_M_default_append(unsigned long)",
             "std::_Hashtable<int, int>::_M_insert_unique_node(unsigned long)",
             "Log::append",
             "reserve",

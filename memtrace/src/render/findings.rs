@@ -181,13 +181,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
-            let replaced = finding.replaced.filter(|_| verdict.class.is_leak());
-            items.extend(replaced.map(|ended| {
-                let ended = grouped(ended);
-                let text =
-                    format!("of such processes, {ended} ended while others took their place");
-                Item::new("but", text)
-            }));
+            items.extend(comes_and_goes(finding));
             let rate = finding.rate().filter(|_| place(verdict).is_none());
             items.extend(rate.and_then(|rate| beyond(verdict.class, line, rate)));
             items.extend(line.allocates.map(|frame| allocated(line, frame)));
@@ -235,6 +229,7 @@ fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Item::new("", format!("{about}: {meaning}")),
         processes(finding, found),
     ];
+    items.extend(comes_and_goes(finding));
     // Without a rate the evidence has to give the amount.
     let least = verdict.class != Class::None && finding.rate().is_none();
     let shown = verdict.class.on_screen().max(usize::from(least));
@@ -288,6 +283,18 @@ fn look_at(at: &Named) -> Vec<Item> {
         }
         Named::CreatesThreads(frame) => vec![named("created by", "", frame)],
     }
+}
+
+/// That processes like these end while others take their place.
+fn comes_and_goes(finding: &Finding) -> Option<Item> {
+    let ended = grouped(finding.replaced?);
+    let rate = finding.verdict.rate.filter(|rate| *rate > 0.0);
+    let rate = rate.filter(|_| finding.verdict.class == Class::None);
+    let grows = rate.map_or(String::new(), |rate| {
+        format!("each grows by up to {} until it ends: ", per_second(rate))
+    });
+    let text = format!("{grows}of such processes, {ended} ended while others took their place");
+    Some(Item::new("but", text))
 }
 
 /// Why a line keeps more than its process grows by.

@@ -1,15 +1,16 @@
 //! Conditions on which a run fails (`memtrace run --fail-on`), and whether they hold for a recording.
 
-use std::{fmt, str::FromStr};
+use std::{collections::HashSet, fmt, str::FromStr};
 
 use super::{
     Filter,
-    findings::{self, findings},
+    findings::{self, Finding, findings},
 };
 use crate::{
     analysis::verdict::{Class, Diagnosis, Evidence, Keeper, Scope, Verdict},
     event::Layer,
     frames::{Frame, own_line},
+    ledger::ProcessId,
     recording::{Origin, Snapshot},
     units,
 };
@@ -93,10 +94,17 @@ pub(crate) fn check<'a>(
 }
 
 fn leak(found: &Diagnosis) -> Outcome<'_> {
+    let growing: HashSet<ProcessId> = found
+        .verdicts
+        .iter()
+        .filter(|of| of.scope == Scope::Process && of.class != Class::None)
+        .map(|of| of.process)
+        .collect();
+    // What a process without growth that matters allocates does not matter either.
     let leaks = found
         .verdicts
         .iter()
-        .filter(|verdict| verdict.class.is_leak());
+        .filter(|verdict| verdict.class.is_leak() && growing.contains(&verdict.process));
     let rate = |scope: fn(&Scope) -> bool| {
         let rates = leaks.clone().filter(|verdict| scope(&verdict.scope));
         rates
@@ -119,13 +127,13 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
 
 /// The rates that a report has for the processes, added up.
 fn growth(limit: u64, found: &Diagnosis) -> Outcome<'_> {
-    let of_own = found.verdicts.iter().filter(|verdict| {
-        let of_machine = verdict.class.is_of_machine();
-        verdict.scope == Scope::Process && !of_machine && findings::place(verdict).is_none()
-    });
-    let rates = of_own.filter_map(|verdict| verdict.rate);
-    let rate: f64 = rates.filter(|rate| *rate > 0.0).sum();
     let findings = findings(found, &Filter::default());
+    let own = findings.iter().filter(|finding| {
+        let of_machine = finding.verdict.class.is_of_machine();
+        !of_machine && findings::place(finding.verdict).is_none()
+    });
+    let rates = own.filter_map(Finding::rate);
+    let rate: f64 = rates.filter(|rate| *rate > 0.0).sum();
     let line = findings
         .iter()
         .find(|finding| findings::place(finding.verdict).is_none())

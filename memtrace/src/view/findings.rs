@@ -6,7 +6,7 @@ mod processes;
 use std::collections::{HashMap, HashSet};
 
 pub(crate) use self::processes::row;
-use self::processes::{at_once, growing_below, replaced};
+use self::processes::{at_once, growing_below, replaced, replaced_by};
 use super::Filter;
 use crate::{
     analysis::{
@@ -22,8 +22,9 @@ use crate::{
     ledger::{ProcessId, SiteKey},
 };
 
-/// A share of the fastest growth that does not matter beside it.
+/// A share of the fastest leak, and bytes per second, that do not matter beside it.
 const MINOR: f64 = 0.02;
+const LITTLE: f64 = 8.0 * 1024.0;
 
 /// A verdict on a process, or on several that do the same, with the lines behind it.
 #[derive(Debug)]
@@ -165,6 +166,28 @@ impl<'a> Line<'a> {
         own.into_iter().chain(others).for_each(|rate| *rate *= by);
     }
 
+    /// Adds another one of the same code; `blocks` combines the rates of blocks.
+    fn absorb(&mut self, line: Self, blocks: fn(f64, f64) -> f64) {
+        if line.bytes > self.bytes {
+            self.are_arenas = line.are_arenas;
+        }
+        self.sum(&line, blocks);
+        for part in line.others {
+            let mut others = self.others.iter_mut();
+            match others.find(|of| {
+                of.are_arenas == part.are_arenas && are_same(of.allocates, part.allocates)
+            }) {
+                Some(of) => of.bytes += part.bytes,
+                None => self.others.push(part),
+            }
+        }
+        let surest = surer(self.keeper, line.keeper);
+        if surest.is_some() && surest == line.keeper {
+            (self.next, self.pool) = (line.next, line.pool);
+        }
+        self.keeper = surest;
+    }
+
     /// Adds the rates of another one; `blocks` combines those of blocks.
     fn sum(&mut self, other: &Self, blocks: fn(f64, f64) -> f64) {
         self.bytes += other.bytes;
@@ -198,13 +221,29 @@ impl<'a> Finding<'a> {
         !self.is_suppressed && !matches!(self.verdict.class, Class::None | Class::Undetermined)
     }
 
-    /// Whether it grows so little that it does not matter beside another one of the same kind of memory.
+    /// Adds processes that ended before they could be searched.
+    fn take(&mut self, ended: Finding<'a>) {
+        let speed = |verdict: &Verdict| verdict.rate.unwrap_or(0.0);
+        if speed(ended.verdict) > speed(self.verdict) {
+            self.verdict = ended.verdict;
+        }
+        self.processes.extend(ended.processes);
+        for line in ended.lines {
+            match self.lines.iter_mut().find(|of| of.is_known_of(&line)) {
+                Some(known) => known.absorb(line, |a, b| a + b),
+                None => add(&mut self.lines, line, |a, b| a + b),
+            }
+        }
+    }
+
+    /// Whether it grows so little that it does not matter beside a leak in the same memory.
     pub(crate) fn is_minor(&self, all: &[Finding]) -> bool {
-        let is_beside = |of: &&Finding| of.is_growth() && place(of.verdict) == place(self.verdict);
-        let rates = all.iter().filter(is_beside).filter_map(Finding::rate);
-        let fastest = rates.fold(0.0, f64::max);
+        let is_leak = |of: &&Finding| of.is_growth() && of.verdict.class.is_leak();
+        let leaks = all.iter().filter(is_leak);
+        let beside = leaks.filter(|of| place(of.verdict) == place(self.verdict));
+        let fastest = beside.filter_map(Finding::rate).fold(0.0, f64::max);
         let rate = self.rate().filter(|rate| *rate > 0.0 && self.is_growth());
-        rate.is_some_and(|rate| rate < MINOR * fastest)
+        rate.is_some_and(|rate| rate < LITTLE.min(MINOR * fastest))
     }
 
     /// The order in which findings are shown. Nothing is known of a process that was hardly observed.
@@ -308,11 +347,7 @@ fn merge_ended(findings: &mut Vec<Finding>) {
         match findings.iter().enumerate().find(is_same) {
             Some((other, _)) => {
                 let ended = findings.remove(at);
-                let into = &mut findings[other - usize::from(other > at)];
-                into.processes.extend(ended.processes);
-                for line in ended.lines {
-                    add(&mut into.lines, line, |a, b| a + b);
-                }
+                findings[other - usize::from(other > at)].take(ended);
             }
             None => at += 1,
         }
@@ -336,7 +371,10 @@ fn has_suppressed(found: &Diagnosis, process: &Verdict) -> bool {
 fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[Line]) -> bool {
     let program = |id: ProcessId| row(found, id).map(|row| (&row.comm, row.cmdline.first()));
     match (lines.first(), known.lines.first()) {
-        _ if verdict.class == Class::None => true,
+        _ if verdict.class == Class::None => {
+            let of = |verdict| replaced_by(found, verdict).is_some();
+            of(known.verdict) == of(verdict)
+        }
         (Some(line), Some(_)) => {
             let mut known = known.lines.iter();
             known.any(|of| are_same(of.allocates, line.allocates))
@@ -517,30 +555,11 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
         let has_caller =
             are_same(known.called_by, line.called_by) || is_filled(known) || is_filled(&line);
         let is_runtime = known.runtime.is_some() && known.runtime == line.runtime;
-        is_runtime
-            || are_same(known.allocates, line.allocates) && has_caller
-            || known.is_known_of(&line)
+        is_runtime || are_same(known.allocates, line.allocates) && has_caller
     };
     match known.find(is_same) {
         Some(known) => {
-            if line.bytes > known.bytes {
-                known.are_arenas = line.are_arenas;
-            }
-            known.sum(&line, blocks);
-            for part in line.others {
-                let mut others = known.others.iter_mut();
-                match others.find(|of| {
-                    of.are_arenas == part.are_arenas && are_same(of.allocates, part.allocates)
-                }) {
-                    Some(of) => of.bytes += part.bytes,
-                    None => known.others.push(part),
-                }
-            }
-            let surest = surer(known.keeper, line.keeper);
-            if surest.is_some() && surest == line.keeper {
-                (known.next, known.pool) = (line.next, line.pool);
-            }
-            known.keeper = surest;
+            known.absorb(line, blocks);
         }
         None => lines.push(line),
     }

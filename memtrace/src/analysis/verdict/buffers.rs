@@ -51,8 +51,9 @@ static TABLE: Statement = Statement {
 /// A table has room for more items than this, if it matters.
 const ITEMS_OF_BLOCK: f64 = 100.0;
 
-/// The share of its items that a container got while recording if its table fills.
+/// The share of its items that a container got while recording if its table fills, and the table's share of what grows.
 const NEW_ITEMS: f64 = 0.1;
+const LEAST_PART: f64 = 0.1;
 
 /// Least number of blocks that replaced one another.
 const REPLACEMENTS: f64 = 8.0;
@@ -87,6 +88,9 @@ fn steps(times: &[f64], live: &[f64]) -> Vec<Step> {
 
 /// Blocks of a site that are enlarged one after the other.
 const BLOCKS: f64 = 64.0;
+
+/// The part of a block that is free after it was enlarged.
+const ROOM: f64 = 0.5;
 
 /// See the module.
 pub(super) struct Buffers {
@@ -200,8 +204,8 @@ impl Buffers {
         Buffers {
             filling,
             enlarged: one.map(|site| (site.key, size(site))),
-            // They have room for it.
-            rise: rise.filter(|rise| rise.trend.growth() <= all),
+            // They have room for it: half of a block that was doubled.
+            rise: rise.filter(|rise| rise.trend.growth() <= ROOM * all),
         }
     }
 
@@ -296,8 +300,10 @@ pub(super) fn table(context: &Context, site: &SiteSeries) -> Option<(Class, Site
         growth * seconds >= NEW_ITEMS * items as f64 && window.change(&site.live_bytes) > 0.0;
     // Its own steps make the growth of the whole uneven.
     let goes_on = context.is_steady() || context.rises() && context.kept_objects().is_some();
-    (is_table && is_filled && goes_on).then(|| {
-        let rate = growth * site.live_bytes.last().copied().unwrap_or(0.0) / items as f64;
+    let rate = growth * site.live_bytes.last().copied().unwrap_or(0.0) / items as f64;
+    let whole = series.footprint().map_or(0.0, |all| window.change(&all));
+    let is_much = rate * seconds >= LEAST_PART * whole;
+    (is_table && is_filled && goes_on && is_much).then(|| {
         let found = SiteFinding {
             grade: Grade::C,
             evidence: vec![TABLE.with([

@@ -44,15 +44,19 @@ impl Context<'_> {
         running < OF_RESIDUAL * self.window.change(&stacks.live_count)
     }
 
-    /// Whether nothing points to the blocks of a site that the program requested by a library of the system.
-    pub(super) fn is_lost_by_program(&self, site: &SiteKey) -> bool {
-        let frames: Vec<&Frame> = self.stacks.get(site.stack).of_caller().collect();
+    /// Whether nothing points to the blocks of a site.
+    pub(super) fn is_lost(&self, site: &SiteKey) -> bool {
         let found = self.holders.get(site);
         let found = found.and_then(|holders| keeper_of(holders, self.stacks));
-        let is_lost = found.is_some_and(|(keeper, _)| {
+        found.is_some_and(|(keeper, _)| {
             matches!(keeper.how, How::Nothing { .. } | How::LostWith { .. })
-        });
-        is_lost && library_call(&frames).is_some()
+        })
+    }
+
+    /// The same of one that the program requested by a library of the system.
+    pub(super) fn is_lost_by_program(&self, site: &SiteKey) -> bool {
+        let frames: Vec<&Frame> = self.stacks.get(site.stack).of_caller().collect();
+        self.is_lost(site) && library_call(&frames).is_some()
     }
 
     /// The code that requested a mapping.
@@ -80,14 +84,12 @@ impl Context<'_> {
         keeper.is_some_and(|of| of.container().is_some())
     }
 
-    /// Whether a container without a limit certainly keeps the blocks of a site and gets elements at least half as fast as the
-    /// site gets blocks, and the memory of the process rises steadily.
-    pub(super) fn grows_with_container(&self, site: &SiteSeries) -> bool {
-        let keeper = self.certain_keeper(&site.key);
-        let keeper = keeper.filter(|of| !of.has_limit());
-        let growth = keeper.and_then(|of| of.container()?.growth_per_s);
+    /// Whether a container without a limit certainly keeps the blocks of a site and gets this many elements at least for each
+    /// block of the site, and the memory of the process rises steadily.
+    pub(super) fn grows_with_container(&self, site: &SiteSeries, elements: f64) -> bool {
         let of_site = self.window.rate(&site.live_count, &self.series.times);
-        let grows = growth.is_some_and(|growth| growth >= of_site / 2.0);
+        let growth = self.filling(&site.key);
+        let grows = growth.is_some_and(|(_, growth)| growth >= elements * of_site);
         of_site > 0.0 && grows && self.is_steady()
     }
 
@@ -95,7 +97,8 @@ impl Context<'_> {
     pub(super) fn filling(&self, site: &SiteKey) -> Option<(u64, f64)> {
         let keeper = self.certain_keeper(site).filter(|of| !of.has_limit())?;
         let container = keeper.container()?;
-        container.length.zip(container.growth_per_s)
+        let (items, growth) = container.length.zip(container.growth_per_s)?;
+        (items > 0 && growth > 0.0).then_some((items, growth))
     }
 
     /// Growth of Python's objects in the window, bytes, that a container keeps which certainly got more, or references that

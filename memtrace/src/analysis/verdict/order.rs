@@ -21,12 +21,17 @@ pub(super) fn find(judging: &Judging) -> (Vec<Finding>, Window) {
     if let Some(found) = always {
         return (vec![found], whole);
     }
-    let largest = match judging.judged.is_material() {
+    let passing = rules().find_map(|rule| match rule.find {
+        OfProcess::Passing(find) => find(judging),
+        _ => None,
+    });
+    let largest = || match judging.judged.is_material() {
         true => growth::largest(judging),
         false => None,
     };
-    let grows = largest.is_some();
-    let mut found: Vec<Finding> = largest.into_iter().collect();
+    let first = passing.or_else(largest);
+    let grows = first.is_some();
+    let mut found: Vec<Finding> = first.into_iter().collect();
     for question in PROCESS {
         if !grows && !found.is_empty() {
             break;

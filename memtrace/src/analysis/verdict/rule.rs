@@ -91,6 +91,8 @@ pub(super) enum OfProcess {
     Device(fn(&OnDevice) -> Option<Finding>),
     /// On its whole course, whether or not it grows.
     Always(fn(&Judging) -> Option<Finding>),
+    /// If its growth does not last: nothing else is said of its memory.
+    Passing(fn(&Judging) -> Option<Finding>),
     /// If it grows: all parts are found, and the largest counts.
     Part(fn(&Growing) -> Option<Part>),
     /// The same for live memory: the part at sites of the class.

@@ -71,6 +71,9 @@ static OF_POOL: Statement = Statement {
     sentence: "{sites} sites whose blocks one container keeps, together:",
 };
 
+/// Elements for each block, if a container gets what a site allocates: some blocks belong to no element.
+const HALF: f64 = 0.5;
+
 /// Judges each site that grew; the fastest growing first. `grows`: so does its process.
 pub(super) fn judge(context: &Context, grows: bool) -> Vec<JudgedSite> {
     let tested: Vec<(&SiteSeries, Judged)> = tested_sites(context)
@@ -291,7 +294,7 @@ fn alone(
     p: f64,
     replaced: Option<&Evidence>,
 ) -> Option<(Class, SiteFinding)> {
-    let is_new = |of: &Evidence| is_of_older(of) && context.grows_with_container(site);
+    let is_new = |of: &Evidence| is_of_older(of) && context.grows_with_container(site, HALF);
     let replaced = replaced.filter(|of| !is_new(of));
     let late = judged
         .is_material()

@@ -3,40 +3,41 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    analysis::verdict::{Class, Diagnosis, Scope, Verdict},
+    analysis::{
+        kin::most_at_once,
+        verdict::{Class, Diagnosis, Scope, Verdict},
+    },
     ledger::ProcessId,
     recording::ProcessRow,
 };
 
-/// The largest part of the growth of some processes that is of the same time, as far as they are judged.
+/// The largest part of the growth of some processes that is of the same time.
 pub(super) fn at_once(found: &Diagnosis, processes: &[&Verdict]) -> f64 {
-    let grows = |verdict: &&&Verdict| verdict.rate.is_some_and(|rate| rate > 0.0);
-    let growing = processes.iter().filter(grows);
-    let lives: Vec<(f64, f64, f64)> = growing
-        .filter_map(|verdict| {
-            let mut accounts = found.accounts.iter();
-            let of = accounts.find(|of| of.process == verdict.process)?;
-            Some((of.from, of.to, verdict.rate?))
-        })
-        .collect();
-    let rate =
-        |lives: &mut dyn Iterator<Item = &(f64, f64, f64)>| lives.map(|of| of.2).sum::<f64>();
-    let at = |time: f64| rate(&mut lives.iter().filter(|of| of.0 <= time && time < of.1));
-    let most = lives.iter().map(|of| at(of.0)).fold(0.0, f64::max);
-    match rate(&mut lives.iter()) {
-        all if all > 0.0 && most > 0.0 => most / all,
-        _ => 1.0,
+    let rate = |verdict: &&&Verdict| verdict.rate.filter(|rate| *rate > 0.0);
+    let lives = processes.iter().filter_map(|verdict| {
+        let row = row(found, verdict.process)?;
+        let end = row.ended_ns.unwrap_or(u64::MAX);
+        Some((row.started_ns, end, rate(&verdict)?))
+    });
+    let all: f64 = lives.clone().map(|(_, _, rate)| rate).sum();
+    let most = most_at_once(lives);
+    match all > 0.0 && most > 0.0 {
+        true => most / all,
+        false => 1.0,
     }
 }
 
 /// How many processes like these ended while others took their place, if all of these come and go.
 pub(super) fn replaced(found: &Diagnosis, processes: &[&Verdict]) -> Option<u64> {
-    let of = |verdict: &&Verdict| {
-        let mut accounts = found.accounts.iter();
-        accounts.find(|of| of.process == verdict.process)?.replaced
-    };
-    let all: Option<Vec<u64>> = processes.iter().map(of).collect();
+    let all: Option<Vec<u64>> = processes.iter().map(|of| replaced_by(found, of)).collect();
     all?.into_iter().max()
+}
+
+/// The same for one process.
+pub(super) fn replaced_by(found: &Diagnosis, verdict: &Verdict) -> Option<u64> {
+    let accounts = &found.accounts;
+    let at = accounts.binary_search_by_key(&verdict.process, |of| of.process);
+    accounts[at.ok()?].replaced
 }
 
 /// Processes that grow, below some that do not.

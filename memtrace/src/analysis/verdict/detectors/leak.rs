@@ -5,11 +5,12 @@ use crate::{
         advice::Advice,
         buffers,
         class::{Class, Grade},
+        diagnosis::{Scope, Verdict},
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
         shape::{Judged, Shape},
         subjects::SiteFinding,
-        thresholds::{MAJORITY, OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
+        thresholds::{OF_RESIDUAL, PROCESS_FLOOR, REPORTED},
     },
     event::Layer,
     frames::mappings::{Requester, Use},
@@ -88,15 +89,13 @@ static BUFFERS_FILL: Statement = Statement {
 
 pub(super) const BUFFERS: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "the blocks of one site fill, which were enlarged while recording, and explain 60 % of it",
+    evidence: "the blocks of one site fill, which were enlarged while recording",
     find: OfProcess::Unexplained(|growing| {
         let mut sites = growing.sites.iter();
         let fills = sites.find(|site| buffers::fill(&site.verdict.evidence))?;
-        (fills.growth >= MAJORITY * growing.residual).then(|| {
-            let part = growing.amount(fills.growth.min(growing.residual));
-            let evidence = BUFFERS_FILL.with([("part", part)]);
-            growing.rest(Class::Leak, Grade::C, evidence)
-        })
+        let part = growing.amount(fills.growth.min(growing.residual));
+        let evidence = BUFFERS_FILL.with([("part", part)]);
+        Some(growing.rest(Class::Leak, Grade::C, evidence))
     }),
 };
 
@@ -144,10 +143,14 @@ pub(super) const HOLES: Rule<OfProcess> = Rule {
 
 pub(super) const UNSEEN: Rule<OfProcess> = Rule {
     class: Class::Leak,
-    evidence: "sites leak too little for resident memory to show it, but at least 128 KiB or 500 blocks in total",
+    evidence: "sites leak too little for resident memory to show it, but at least 128 KiB or 500 blocks in total, or blocks that nothing points to",
     find: OfProcess::Flat(|judging| {
-        let enough = judging.growth_of(Class::Leak) >= UNSEEN_BYTES;
-        let leaks = enough || judging.blocks_of(Class::Leak) >= UNSEEN_BLOCKS;
+        let is_lost =
+            |of: &Verdict| matches!(of.scope, Scope::Site(site) if judging.context.is_lost(&site));
+        let mut leaking = judging.sites.iter().map(|of| &of.verdict);
+        let leaks = judging.growth_of(Class::Leak) >= UNSEEN_BYTES
+            || judging.blocks_of(Class::Leak) >= UNSEEN_BLOCKS
+            || leaking.any(|of| of.class == Class::Leak && is_lost(of));
         // If growth shows, but not what leaks, the leak is not what grows.
         (leaks && !judging.judged.is_slow()).then(|| judging.unseen(Class::Leak))
     }),
@@ -199,7 +202,7 @@ static WITH_CONTAINER: Statement = Statement {
 
 pub(super) const KEPT: Rule<OfSite> = Rule {
     class: Class::Leak,
-    evidence: "by 60 % of the process's growth, which is steady by time; a container without a limit certainly keeps the blocks and gets elements at least half as fast",
+    evidence: "by 60 % of the process's growth, which is steady by time; the late slope is at least 0.7 × the early one; a container without a limit certainly keeps the blocks and gets elements at least 0.8 × as fast",
     find: OfSite::Growing(|grown| {
         grown.grows_with_container().then(|| SiteFinding {
             evidence: vec![WITH_CONTAINER.with([])],

@@ -1,11 +1,16 @@
 //! No material growth.
 
-use crate::analysis::verdict::{
-    class::{Class, Grade},
-    evidence::{Amount, Statement},
-    finding::Finding,
-    rule::{DESCRIPTION, Description, OfProcess, Rule},
-    subjects::Judging,
+use crate::analysis::{
+    series::Figure,
+    verdict::{
+        class::{Class, Grade},
+        context::Context,
+        evidence::{Amount, Statement},
+        finding::Finding,
+        rule::{DESCRIPTION, Description, OfProcess, Rule},
+        subjects::Judging,
+        thresholds::PROCESS_FLOOR,
+    },
 };
 
 pub(super) const CLASS: Description = Description {
@@ -36,17 +41,18 @@ static MEANWHILE: Statement = Statement {
 
 pub(super) const PASSING: Rule<OfProcess> = Rule {
     class: Class::None,
-    evidence: "as many processes like it ended and were replaced as run at once, it has not lived longer than they did, none of its sites leaks with grade B, and no container certainly keeps more and more objects",
-    find: OfProcess::Always(passing),
+    evidence: "as many processes like it ended in order and were replaced as run at once, it has not lived longer than they did, none of its sites leaks with grade B, no container certainly keeps more and more objects, and it has no more shared memory",
+    find: OfProcess::Passing(passing),
 };
 
 fn passing(judging: &Judging) -> Option<Finding> {
     let ended = judging.context.series.kin.replaced?;
-    let leaks = judging
-        .sites
-        .iter()
-        .any(|of| of.verdict.class == Class::Leak && of.verdict.grade == Grade::B);
-    if leaks || judging.context.kept_objects().is_some() {
+    let Context { series, window, .. } = judging.context;
+    let mut sites = judging.sites.iter().map(|of| &of.verdict);
+    let leaks = sites.any(|of| of.grade == Grade::B && of.class.is_leak());
+    let shared = series.figure(Figure::Shmem);
+    let is_shared = shared.is_some_and(|shared| window.change(shared) >= PROCESS_FLOOR);
+    if leaks || is_shared || judging.context.kept_objects().is_some() {
         return None;
     }
     let trend = &judging.judged.trend;

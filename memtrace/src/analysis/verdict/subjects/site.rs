@@ -10,7 +10,7 @@ use crate::{
             evidence::{Evidence, Statement},
             shape::{Judged, Shape},
             survival::{self, Survival},
-            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, RISING_BLOCKS},
+            thresholds::{LAST_BLOCKS, MAJORITY, PROCESS_FLOOR, RISING_BLOCKS, STEADY},
         },
     },
     event::{Device, Layer},
@@ -47,6 +47,9 @@ impl JudgedSite {
 
 /// For each block that a queue gained, the least number of older ones that were freed.
 const FREED: f64 = 0.05;
+
+/// Elements that a container gets for each block that a site gained, if neither slows down.
+const AS_FAST: f64 = 0.8;
 
 /// Each part of the time differs from the mean by at most this share, if what happens in them is even.
 const EVEN: f64 = 0.5;
@@ -101,9 +104,12 @@ impl Grown<'_> {
         self.whole().is_some_and(is_most)
     }
 
-    /// Whether it is most of the growth, and what certainly keeps the blocks grows with them.
+    /// Whether it is most of the growth and does not slow down by time, and what certainly keeps the blocks grows with them.
     pub(in super::super) fn grows_with_container(&self) -> bool {
-        self.is_most() && self.context.grows_with_container(self.site)
+        let late_to_early = self.judged.trend.late_to_early();
+        let goes_on = late_to_early.is_some_and(|ratio| ratio >= STEADY);
+        let fills = self.context.grows_with_container(self.site, AS_FAST);
+        goes_on && self.is_most() && fills
     }
 
     /// Whether it is such a queue that frees blocks of the recording, although it allocates evenly and grows in a straight
