@@ -80,7 +80,7 @@ fn program(row: &ProcessRow) -> (&str, Vec<String>) {
 fn replaced(siblings: &[&ProcessRow], now: u64) -> Vec<(ProcessId, u64)> {
     let ends = siblings.iter().filter(|row| is_orderly(row));
     let ends: Vec<(u64, u64)> = ends
-        .filter_map(|row| Some((row.ended_ns?, row.ended_ns? - row.started_ns)))
+        .filter_map(|row| Some((row.ended_ns?, row.ended_ns?.saturating_sub(row.started_ns))))
         .collect();
     let (first_end, longest) = (
         ends.iter().map(|(end, _)| *end).min(),
