@@ -160,13 +160,13 @@ impl Growing<'_> {
         };
         let bytes = sites().map(|site| site.resident.min(self.live));
         let bytes = bytes.sum::<f64>().min(self.live);
-        let worst = sites().map(|site| site.verdict.grade).min();
+        let best = sites().map(|site| site.verdict.grade).min();
         let evidence = CALLED.with([
             ("class", Amount::Class(class)),
             ("part", self.amount(bytes)),
         ]);
         (bytes > 0.0).then(|| Part {
-            grade: grade_of(bytes / self.growth).max(worst.unwrap_or(Grade::C)),
+            grade: grade_of(bytes / self.growth).max(best.unwrap_or(Grade::C)),
             ..self.part(class, bytes, evidence)
         })
     }
