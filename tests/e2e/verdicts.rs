@@ -292,6 +292,11 @@ fn descriptors_that_pile_up_are_reported() {
 }
 
 #[test]
+fn children_that_pile_up_are_reported() {
+    judged(&Fixture::shared(), "leak-process", &[]).expect("process-leak");
+}
+
+#[test]
 fn thread_churn_is_reported() {
     judged(&Fixture::shared(), "thread-churn", &[]).expect("thread-churn");
 }

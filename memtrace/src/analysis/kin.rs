@@ -21,6 +21,11 @@ pub(crate) struct Kin {
     /// If it comes and goes with others of the same parent and program: how many of these ended while others took their
     /// place.
     pub(crate) replaced: Option<u64>,
+    /// Children that it started while recording and that did not end before it.
+    pub(crate) started: u64,
+    /// Those of them whose private memory was read, and its sum, bytes.
+    pub(crate) weighed: u64,
+    pub(crate) private_of_weighed: u64,
 }
 
 impl Kin {
@@ -63,6 +68,7 @@ pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
                 is_child: is_child(row),
                 is_parent: parents.contains(&row.tgid),
                 replaced: replaced.get(&row.id).copied(),
+                ..Kin::default()
             };
             (row.id, kin)
         })

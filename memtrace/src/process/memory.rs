@@ -79,8 +79,14 @@ pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
         true => Mapped::read(tgid),
         false => Mapped::default(),
     };
-    let children = children(tgid).or_else(|| costly.then(|| children_by_scan(tgid)).flatten());
-    let fds = fds(tgid).or_else(|| costly.then(|| fds_by_listing(tgid)).flatten());
+    // A zombie has lost both.
+    let has_ended = matches!(stat.state, 'Z' | 'X');
+    let counted = |cheap: fn(u32) -> Option<u64>, by_listing: fn(u32) -> Option<u64>| {
+        let count = || cheap(tgid).or_else(|| costly.then(|| by_listing(tgid)).flatten());
+        (!has_ended).then(count).flatten()
+    };
+    let children = counted(children, children_by_scan);
+    let fds = counted(fds, fds_by_listing);
     let areas = mapped.areas.as_ref();
     Ok(MemorySample {
         rss_anon: bytes_of(&status, "RssAnon"),

@@ -158,6 +158,11 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
                 "list them with `ls -l /proc/{tgid}/fd`; find who opens them with `strace -f -e trace=desc -p {tgid}`"
             );
         }
+        Advice::EndChildren => {
+            return format!(
+                "list them with `ps -o pid,etime,rss,args --ppid {tgid}`; the line that starts them must end each, and wait for it"
+            );
+        }
         Advice::RunSlabtop => {
             "run `slabtop -o`, and check whether the memory stays after the process exits"
         }

@@ -525,9 +525,11 @@ fn next(all: &[Advice], tgid: u32) -> Option<Item> {
 fn processes(finding: &Finding, found: &Diagnosis) -> Item {
     let verdict = finding.verdict;
     let rate = finding.rate().filter(|_| verdict.class != Class::None);
-    let in_all = rate.map_or(String::new(), |rate| {
-        format!(", {} in total", per_second(rate))
-    });
+    let of = match verdict.class {
+        Class::ProcessLeak => "by their private memory",
+        _ => "in total",
+    };
+    let in_all = rate.map_or(String::new(), |rate| format!(", {} {of}", per_second(rate)));
     let place = place(verdict).map_or(String::new(), |device| format!(", {}", device_name(device)));
     let (label, which) = match &finding.processes[..] {
         [_] => {

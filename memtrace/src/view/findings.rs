@@ -408,9 +408,12 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
     match process.class {
         Class::ThreadChurn => frame(of_process.creates_threads?).map(Named::CreatesThreads),
         // Not memory in use.
-        Class::FdLeak | Class::Retention | Class::MadvFree | Class::Thp | Class::CopyOnWrite => {
-            None
-        }
+        Class::ProcessLeak
+        | Class::FdLeak
+        | Class::Retention
+        | Class::MadvFree
+        | Class::Thp
+        | Class::CopyOnWrite => None,
         class if class.is_of_machine() || place(process).is_some() => None,
         _ => {
             let (site, rate) = of_process.largest?;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -376,6 +377,26 @@ static void copy_on_write(void)
 	waitpid(child, NULL, 0);
 }
 
+/* Each child has memory of its own. None ends before its parent. */
+static void leak_process(void)
+{
+	size_t size = between(1 << 20, 4 << 20), steps = between(20, 50), step = 0;
+	do {
+		work();
+		if (step++ % steps)
+			continue;
+		pid_t child = fork();
+		if (child < 0)
+			fail("fork");
+		if (child)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		touched(malloc(size), size);
+		for (;;)
+			pause();
+	} while (next());
+}
+
 static void *nothing(void *p) { return p; }
 
 static void thread_churn(void)
@@ -656,6 +677,7 @@ static const struct {
 	{"leak-syscall", leak_syscall},
 	{"leak-mappings", leak_mappings},
 	{"leak-fd", leak_fd},
+	{"leak-process", leak_process},
 	{"leak-shm", leak_shm},
 	{"memfd", memfd},
 	{"retention", retention},

@@ -74,6 +74,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("leak-mappings", &["mapping-leak"], "grow_space"),
     scenario("leak-fd", &["fd-leak"], ""),
     scenario("memfd", &["fd-leak"], ""),
+    scenario("leak-process", &["process-leak"], ""),
     scenario("thread-churn", &["thread-churn"], ""),
     scenario("leak-shm", &["shmem"], ""),
     scenario("retention", &["retention"], ""),

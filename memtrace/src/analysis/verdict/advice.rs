@@ -110,6 +110,7 @@ pub(crate) enum Advice {
     ShareArrays,
     LeaveReadOnly,
     ListDescriptors,
+    EndChildren,
     RunSlabtop,
     LazilyFreed,
     FreeAtOnce,

@@ -41,6 +41,8 @@ classes! {
     ThreadLeak,
     /// Address space or mappings grow, resident memory does not.
     MappingLeak,
+    /// Child processes become more.
+    ProcessLeak,
     FdLeak,
     /// Others use up the machine's memory.
     Pressure,

@@ -67,7 +67,8 @@ pub(crate) fn diagnose(
     suppressions: &Suppressions,
 ) -> Result<Diagnosis, Error> {
     let overview = recording.overview()?;
-    let courses = series::read(recording, &overview)?;
+    let mut courses = series::read(recording, &overview)?;
+    detectors::process_leak::weigh(&mut courses.processes);
     let quality = Quality::of(&overview, &courses);
     let mut diagnosis = Diagnosis {
         lost: quality.lost,

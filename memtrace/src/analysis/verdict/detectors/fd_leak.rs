@@ -7,7 +7,7 @@ use crate::analysis::{
         class::Class,
         evidence::{Amount, Statement},
         rule::{DESCRIPTION, Description, OfProcess, Rule},
-        subjects::counted,
+        subjects::{COUNT_FLOOR, counted},
     },
 };
 
@@ -33,7 +33,7 @@ pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::FdLeak,
     evidence: "descriptors (also if it grows)",
     find: OfProcess::Beside(|judging| {
-        let judged = judging.rising(Figure::Descriptors)?;
+        let judged = judging.rising(Figure::Descriptors, COUNT_FLOOR)?;
         let mut found = counted(Class::FdLeak, &RISES, &judged);
         let most = judging.context.series.descriptors.clone();
         let most = most.map(|most| MOST.with([("most", Amount::Text(most))]));

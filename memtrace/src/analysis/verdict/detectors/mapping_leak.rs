@@ -47,7 +47,7 @@ pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::MappingLeak,
     evidence: "mappings, by 20 or more than allocators, stacks and libraries account for",
     find: OfProcess::Flat(|judging| {
-        let judged = judging.rising(Figure::Mappings)?;
+        let judged = judging.rising(Figure::Mappings, COUNT_FLOOR)?;
         let Context { series, window, .. } = judging.context;
         let others = series.sites.iter();
         let others = others.filter(|site| !matches!(site.mapping, None | Some(Use::Program)));

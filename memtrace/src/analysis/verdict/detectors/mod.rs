@@ -18,6 +18,7 @@ pub(super) mod none;
 mod page_cache;
 mod pinned;
 mod pressure;
+pub(super) mod process_leak;
 mod retention;
 mod shmem;
 mod thp;
@@ -46,6 +47,7 @@ impl Class {
             Class::ThreadChurn => &thread_churn::CLASS,
             Class::ThreadLeak => &thread_leak::CLASS,
             Class::MappingLeak => &mapping_leak::CLASS,
+            Class::ProcessLeak => &process_leak::CLASS,
             Class::FdLeak => &fd_leak::CLASS,
             Class::Pressure => &pressure::CLASS,
             Class::MachineShmem => &machine_shmem::CLASS,
@@ -160,6 +162,7 @@ pub(super) const PROCESS: &[Question<OfProcess>] = &[
             leak::UNSEEN,
             mapping_leak::UNSEEN,
             thread_leak::UNSEEN,
+            process_leak::COUNT,
             fd_leak::COUNT,
             mapping_leak::COUNT,
             thread_churn::COUNT,

@@ -7,7 +7,7 @@ use crate::analysis::{
         class::{Class, Grade},
         evidence::Statement,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
-        subjects::counted,
+        subjects::{COUNT_FLOOR, counted},
     },
 };
 
@@ -32,7 +32,7 @@ pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::ThreadChurn,
     evidence: "threads created, if recorded",
     find: OfProcess::Flat(|judging| {
-        let judged = judging.rising(Figure::ThreadsCreated)?;
+        let judged = judging.rising(Figure::ThreadsCreated, COUNT_FLOOR)?;
         let mut found = counted(Class::ThreadChurn, &RISES, &judged);
         found.grade = Grade::C;
         found.evidence.push(NOT_RESIDENT.with([]));

@@ -71,11 +71,12 @@ impl Judging<'_> {
             .unwrap_or(0.0)
     }
 
-    /// A count (not bytes) that keeps rising, and its lows with it: a load that comes and goes returns to where it was.
-    pub(in super::super) fn rising(&self, figure: Figure) -> Option<Judged> {
+    /// A count (not bytes) that keeps rising, by `floor` or more, and its lows with it: a load that comes and goes returns to
+    /// where it was.
+    pub(in super::super) fn rising(&self, figure: Figure, floor: f64) -> Option<Judged> {
         let Context { series, window, .. } = self.context;
         let values = series.figure(figure)?;
-        let judged = Judged::of(&series.times, values, window.from, COUNT_FLOOR).ok()?;
+        let judged = Judged::of(&series.times, values, window.from, floor).ok()?;
         let keeps_rising = matches!(judged.shape(), Shape::Steady | Shape::Stepped);
         let rise_of_lows = window.rise_of_lows(values);
         (keeps_rising && rise_of_lows >= OF_LOWS * judged.trend.growth()).then_some(judged)

@@ -328,6 +328,12 @@ fn rising_counts_are_named() {
         &counted(&|t, memory| memory.maps = rising(t)),
         Class::MappingLeak,
     );
+    // One child every four seconds; a pool that has reached its size; jobs that end.
+    let children =
+        |count: &dyn Fn(f64) -> f64| counted(&|t, memory| memory.children = Some(count(t) as u64));
+    expect(&children(&|t| t / 4.0), Class::ProcessLeak);
+    expect(&children(&|t| t.min(8.0)), Class::None);
+    expect(&children(&|t| 8.0 + 4.0 * (t / 4.0).sin()), Class::None);
     // A load that comes and goes, whose tops get higher.
     let teeth = |t: f64| Some(100 + (t * 10.0 % 4.0 * t) as u64);
     expect(&counted(&|t, memory| memory.maps = teeth(t)), Class::None);
