@@ -17,6 +17,11 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// A rate in bytes per second, such as `1.5 MiB/s`; 0 if it is negative.
+pub(crate) fn per_second(bytes: f64) -> String {
+    format!("{}/s", size(bytes.max(0.0) as u64))
+}
+
 /// A time in nanoseconds, such as `12.0 s` or `4 µs`.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {

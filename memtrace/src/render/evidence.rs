@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     analysis::verdict::{Amount, Evidence, Rate},
     escape::clean,
-    units::{plural, size},
+    units::{per_second, plural, size},
 };
 
 /// The sentence of its kind, with the values in their places.
@@ -36,7 +36,7 @@ fn amount(amount: &Amount, decimals: Option<usize>) -> String {
     match amount {
         Amount::Bytes(bytes) => size(bytes.max(0.0) as u64),
         Amount::Change(bytes) => signed(*bytes),
-        Amount::BytesPerSecond(bytes) => format!("{}/s", size(bytes.max(0.0) as u64)),
+        Amount::BytesPerSecond(bytes) => per_second(*bytes),
         Amount::ByteRate(rate) => self::rate(rate, signed),
         Amount::Seconds(seconds) => format!("{seconds:.*} s", decimals(1)),
         Amount::Count(count) => format!("{count:.*}", decimals(0)),

@@ -14,13 +14,14 @@ use super::{
         sentence as keeper_sentence,
     },
     job::{few, program, too_short, untraced},
+    reservations::{comes_and_goes, shared_meanwhile, started_below},
     types,
 };
 use crate::{
     analysis::verdict::{Advice, Class, Diagnosis, How, Keeper, REPORTED, Types, Verdict},
     escape::clean,
     frames::{Frame, names},
-    units::{grouped, plural, size},
+    units::{grouped, per_second, plural},
     view::{
         Filter,
         findings::{Finding, Line, Named, Part, findings, place, row},
@@ -181,7 +182,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Some(line) => {
             items.extend(headline(&about, verdict, line));
             items.push(processes(finding, found));
-            items.extend(comes_and_goes(finding));
+            items.extend(comes_and_goes(finding).map(but));
             let rate = finding.rate().filter(|_| place(verdict).is_none());
             items.extend(rate.and_then(|rate| beyond(verdict.class, line, rate)));
             items.extend(line.allocates.map(|frame| allocated(line, frame)));
@@ -229,7 +230,7 @@ fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
         Item::new("", format!("{about}: {meaning}")),
         processes(finding, found),
     ];
-    items.extend(comes_and_goes(finding));
+    items.extend(comes_and_goes(finding).map(but));
     // Without a rate the evidence has to give the amount.
     let least = verdict.class != Class::None && finding.rate().is_none();
     let shown = verdict.class.on_screen().max(usize::from(least));
@@ -247,18 +248,8 @@ fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             .into_iter()
             .flat_map(kept),
     );
-    if !finding.growing_below.is_empty() {
-        let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
-        let who = match &finding.processes[..] {
-            [_] => "it",
-            _ => "they",
-        };
-        let below = few(&below);
-        items.push(Item::new(
-            "but",
-            format!("see {below}, which {who} started"),
-        ));
-    }
+    let more = [started_below(finding), shared_meanwhile(finding, found)];
+    items.extend(more.into_iter().flatten().map(but));
     items.extend(next(&verdict.next, verdict.tgid));
     items
 }
@@ -285,16 +276,9 @@ fn look_at(at: &Named) -> Vec<Item> {
     }
 }
 
-/// That processes like these end while others take their place.
-fn comes_and_goes(finding: &Finding) -> Option<Item> {
-    let ended = grouped(finding.replaced?);
-    let rate = finding.verdict.rate.filter(|rate| *rate > 0.0);
-    let rate = rate.filter(|_| finding.verdict.class == Class::None);
-    let grows = rate.map_or(String::new(), |rate| {
-        format!("each grows by up to {} until it ends: ", per_second(rate))
-    });
-    let text = format!("{grows}of such processes, {ended} ended while others took their place");
-    Some(Item::new("but", text))
+/// What restricts a finding.
+fn but(text: String) -> Item {
+    Item::new("but", text)
 }
 
 /// Why a line keeps more than its process grows by.
@@ -568,10 +552,6 @@ fn processes(finding: &Finding, found: &Diagnosis) -> Item {
         false => which,
     };
     Item::new(label, which + &rest)
-}
-
-fn per_second(bytes: f64) -> String {
-    format!("{}/s", size(bytes.max(0.0) as u64))
 }
 
 /// Most characters of a path.

@@ -21,6 +21,7 @@ mod json;
 mod json_lines;
 mod losses;
 mod profiles;
+mod reservations;
 #[cfg(test)]
 mod schemas;
 mod stack;

@@ -46,6 +46,7 @@ use quality::Quality;
 
 pub(crate) use advice::{Advice, Longer};
 pub(crate) use class::{Class, Grade};
+pub(crate) use detectors::none::SHARED_MEANWHILE;
 pub(crate) use diagnosis::{Diagnosis, ProcessAccount, Scope, Verdict};
 #[cfg(test)]
 pub(crate) use evidence::Statement;

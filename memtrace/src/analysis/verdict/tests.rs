@@ -480,11 +480,19 @@ fn a_flat_process_is_judged_by_the_machine() {
         stalled: series(|t| stalled * t),
         swapped_out: series(|t| stalled * t * MIB),
     };
-    expect(&beside(&machine(0.0, 0.0, 0.0)), Class::None);
+    let mentions_shared = |found: &Diagnosis| {
+        let mut evidence = found.verdicts[0].evidence.iter();
+        evidence.any(|of| of.kind.name == SHARED_MEANWHILE)
+    };
+    let quiet = beside(&machine(0.0, 0.0, 0.0));
+    expect(&quiet, Class::None);
+    assert!(!mentions_shared(&quiet), "{quiet:#?}");
     expect(&beside(&machine(3.0, 0.0, 0.0)), Class::Kernel);
     expect(&beside(&machine(0.0, 3.0, 0.0)), Class::MachineShmem);
     // Less than a hundredth of its memory.
-    expect(&beside(&machine(1.0, 1.0, 0.0)), Class::None);
+    let little = beside(&machine(1.0, 1.0, 0.0));
+    expect(&little, Class::None);
+    assert!(mentions_shared(&little), "{little:#?}");
     expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);
 }
 

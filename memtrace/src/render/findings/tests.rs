@@ -7,7 +7,8 @@ use crate::{
     analysis::{
         account::{Account, Kind, Term},
         verdict::{
-            Absent, Amount, Evidence, Grade, Named as Sites, ProcessAccount, Scope, Statement,
+            Absent, Amount, Evidence, Grade, Named as Sites, ProcessAccount, SHARED_MEANWHILE,
+            Scope, Statement,
         },
     },
     event::{Layer, StackId},
@@ -391,6 +392,29 @@ fn growth_of_the_machine_is_not_of_a_process() {
         "{text}"
     );
     assert!(!text.contains("server.py"), "{text}");
+}
+
+#[test]
+fn shared_memory_that_grows_meanwhile_is_mentioned_unless_a_process_has_it() {
+    static GROWS: Statement = Statement {
+        name: SHARED_MEANWHILE,
+        sentence: "files in /dev/shm",
+    };
+    let mut found = leak();
+    let mut none = verdict(Class::None, Scope::Process, 0.0);
+    none.evidence = vec![Evidence {
+        kind: &GROWS,
+        values: vec![],
+        limits: vec![],
+        of_runner_up: false,
+    }];
+    found.verdicts = vec![none];
+    let mention = "\n  but           files in /dev/shm\n";
+    assert!(text(&found).contains(mention), "{}", text(&found));
+    let mut shmem = verdict(Class::Shmem, Scope::Process, 2_097_152.0);
+    shmem.process = ProcessId(2);
+    found.verdicts.push(shmem);
+    assert!(!text(&found).contains(mention), "{}", text(&found));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::analysis::{
         evidence::{Amount, Statement},
         finding::Finding,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
+        shape::Shape,
         subjects::Judging,
         thresholds::PROCESS_FLOOR,
     },
@@ -27,6 +28,17 @@ static FLAT: Statement = Statement {
 static VISIBLE: Statement = Statement {
     name: "detectable",
     sentence: "growth of {rate} would have been detected",
+};
+
+/// Least growth of the machine's shared memory that is mentioned, bytes.
+const SHARED_FLOOR: f64 = 1024.0 * 1024.0;
+
+/// Name of the evidence that shared memory of the machine grows.
+pub(crate) const SHARED_MEANWHILE: &str = "shared_meanwhile";
+
+static SHARED: Statement = Statement {
+    name: SHARED_MEANWHILE,
+    sentence: "shared memory of the machine {growth} in {length}, {rate}, by this process or another: `ls -lt /dev/shm` shows the newest files",
 };
 
 static PASSES: Statement = Statement {
@@ -70,23 +82,29 @@ fn passing(judging: &Judging) -> Option<Finding> {
 
 pub(super) const OTHERWISE: Rule<OfProcess> = Rule {
     class: Class::None,
-    evidence: "with the growth per second that would have been detected",
+    evidence: "with the growth per second that would have been detected, and the machine's shared memory if that rises steadily by 1 MiB or more",
     find: OfProcess::Otherwise(finding),
 };
 
 pub(in super::super) fn finding(judging: &Judging) -> Finding {
     let trend = &judging.judged.trend;
+    let shared = judging.of_machine(&judging.machine.shared, SHARED_FLOOR);
+    let shared = shared.filter(|of| of.shape() == Shape::Steady);
+    let shared = shared.map(|of| SHARED.of(&of.trend));
     Finding {
         class: Class::None,
         grade: Grade::B,
-        evidence: vec![
+        evidence: [
             FLAT.with([
                 ("length", Amount::Seconds(trend.to - trend.from)),
                 ("rate", Amount::ByteRate(trend.into())),
                 ("level", Amount::Bytes(trend.level)),
             ]),
             VISIBLE.with([("rate", Amount::BytesPerSecond(judging.judged.detectable()))]),
-        ],
+        ]
+        .into_iter()
+        .chain(shared)
+        .collect(),
         runner_up: None,
         rate: Some(trend.slope),
     }

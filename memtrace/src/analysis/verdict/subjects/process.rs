@@ -129,8 +129,13 @@ impl Judging<'_> {
         statement: &'static Statement,
     ) -> Option<Finding> {
         let floor = MACHINE_FLOOR.max(OF_MACHINE * self.machine.total);
-        let judged = Judged::of(&self.machine.times, values, warm_up(values), floor).ok()?;
+        let judged = self.of_machine(values, floor)?;
         steady(&judged, class, statement, Class::None, &NOT_ITS_OWN)
+    }
+
+    /// The course of the machine's memory; growth below `floor` does not count.
+    pub(in super::super) fn of_machine(&self, values: &[f64], floor: f64) -> Option<Judged> {
+        Judged::of(&self.machine.times, values, warm_up(values), floor).ok()
     }
 }
 

@@ -1,0 +1,40 @@
+//! What restricts a finding, in a sentence.
+
+use super::{evidence::words, job::few};
+use crate::{
+    analysis::verdict::{Class, Diagnosis, SHARED_MEANWHILE},
+    units::{grouped, per_second},
+    view::findings::Finding,
+};
+
+/// Processes like these end while others take their place.
+pub(super) fn comes_and_goes(finding: &Finding) -> Option<String> {
+    let ended = grouped(finding.replaced?);
+    let rate = finding.verdict.rate.filter(|rate| *rate > 0.0);
+    let rate = rate.filter(|_| finding.verdict.class == Class::None);
+    let grows = rate.map_or(String::new(), |rate| {
+        format!("each grows by up to {} until it ends: ", per_second(rate))
+    });
+    Some(format!(
+        "{grows}of such processes, {ended} ended while others took their place"
+    ))
+}
+
+/// Processes that they started grow.
+pub(super) fn started_below(finding: &Finding) -> Option<String> {
+    let below: Vec<String> = finding.growing_below.iter().map(u32::to_string).collect();
+    let who = match &finding.processes[..] {
+        [_] => "it",
+        _ => "they",
+    };
+    (!below.is_empty()).then(|| format!("see {}, which {who} started", few(&below)))
+}
+
+/// Shared memory of the machine grows, and no process of the recording does by its own.
+pub(super) fn shared_meanwhile(finding: &Finding, found: &Diagnosis) -> Option<String> {
+    let mut evidence = finding.verdict.evidence.iter();
+    let grows = evidence.find(|of| of.kind.name == SHARED_MEANWHILE)?;
+    let maps = |class| matches!(class, Class::Shmem | Class::Pinned | Class::MachineShmem);
+    let is_known = found.verdicts.iter().any(|of| maps(of.class));
+    (!is_known).then(|| words(grows))
+}
