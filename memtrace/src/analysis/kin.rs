@@ -21,9 +21,12 @@ pub(crate) struct Kin {
     /// If it comes and goes with others of the same parent and program: how many of these ended while others took their
     /// place.
     pub(crate) replaced: Option<u64>,
-    /// Children that it started while recording and that did not end before it.
-    pub(crate) started: u64,
-    /// Those of them whose private memory was read, and its sum, bytes.
+    /// Its parent, if that is in the recording.
+    pub(crate) parent: Option<ProcessId>,
+    /// Children that it started while recording: those that did not end before it, and the others.
+    pub(crate) running: u64,
+    pub(crate) ended: u64,
+    /// Of those that did not end, how many had their private memory read, and the sum, bytes.
     pub(crate) weighed: u64,
     pub(crate) private_of_weighed: u64,
 }
@@ -37,7 +40,11 @@ impl Kin {
 
 /// The relatives of every process.
 pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
-    let rows = &overview.processes;
+    let now = overview.time_ns.unwrap_or(overview.meta.started_ns);
+    of_rows(&overview.processes, now)
+}
+
+fn of_rows(rows: &[ProcessRow], now: u64) -> FastMap<ProcessId, Kin> {
     let tgids: HashSet<u32> = rows.iter().map(|row| row.tgid).collect();
     // Groups and parents outside the pid namespace have no number.
     let has_parent = |row: &ProcessRow| row.ppid != 0 && tgids.contains(&row.ppid);
@@ -57,22 +64,45 @@ pub(crate) fn of_all(overview: &Overview) -> FastMap<ProcessId, Kin> {
         let of = (row.ppid, program(row));
         siblings.entry(of).or_default().push(row);
     }
-    let now = overview.time_ns.unwrap_or(overview.meta.started_ns);
     let replaced: FastMap<ProcessId, u64> = siblings
         .values()
         .flat_map(|rows| replaced(rows, now))
         .collect();
-    rows.iter()
-        .map(|row| {
-            let kin = Kin {
-                is_child: is_child(row),
-                is_parent: parents.contains(&row.tgid),
-                replaced: replaced.get(&row.id).copied(),
-                ..Kin::default()
-            };
-            (row.id, kin)
-        })
-        .collect()
+    let mut all: FastMap<ProcessId, Kin> = FastMap::default();
+    let mut latest: HashMap<u32, &ProcessRow> = HashMap::new();
+    for row in rows {
+        // A parent comes before its children, and may have had the number of one that ended.
+        let parent = latest.get(&row.ppid).copied().filter(|_| row.ppid != 0);
+        let kin = Kin {
+            is_child: is_child(row),
+            is_parent: parents.contains(&row.tgid),
+            replaced: replaced.get(&row.id).copied(),
+            parent: parent.map(|parent| parent.id),
+            ..Kin::default()
+        };
+        all.insert(row.id, kin);
+        latest.insert(row.tgid, row);
+        if let Some(parent) = parent.filter(|_| row.origin == Origin::Child)
+            && let Some(of) = all.get_mut(&parent.id)
+        {
+            match outlives(row, parent) {
+                true => of.running += 1,
+                false => of.ended += 1,
+            }
+        }
+    }
+    all
+}
+
+/// Whether a child has not ended, or only with its parent.
+pub(crate) fn outlives(child: &ProcessRow, parent: &ProcessRow) -> bool {
+    /// A parent may end its children first.
+    const WITH_IT: u64 = 5_000_000_000;
+    let with_parent = |end: u64| {
+        let of_parent = parent.ended_ns;
+        of_parent.is_some_and(|of| end + WITH_IT >= of)
+    };
+    child.ended_ns.is_none_or(with_parent)
 }
 
 /// A program and its arguments without their numbers: workers are told the number of a port or of a pipe.
@@ -201,6 +231,34 @@ mod tests {
         // One after the other.
         let jobs: Vec<_> = (0..9).map(|n| (n * 10, Some(n * 10 + 9))).collect();
         assert_eq!(coming_and_going(&jobs).len(), 9);
+    }
+
+    #[test]
+    fn children_that_run_and_that_ended_are_counted_at_their_parent() {
+        const SECOND: u64 = 1_000_000_000;
+        let process = |id, tgid, ppid, ended_s: Option<u64>| ProcessRow {
+            id: ProcessId(id),
+            tgid,
+            ppid,
+            ended_ns: ended_s.map(|end| end * SECOND),
+            ..row(&[])
+        };
+        let rows = [
+            process(0, 10, 1, Some(10)),
+            process(1, 11, 10, Some(2)),
+            process(2, 12, 10, Some(9)),
+            // It was adopted.
+            process(3, 13, 10, None),
+            // Another process has the number of one that ended.
+            process(4, 10, 1, None),
+            process(5, 14, 10, None),
+        ];
+        let all = of_rows(&rows, NOW);
+        let of = |id| all[&ProcessId(id)];
+        assert_eq!((of(0).running, of(0).ended), (2, 1));
+        assert_eq!((of(4).running, of(4).ended), (1, 0));
+        assert_eq!(of(3).parent, Some(ProcessId(0)));
+        assert_eq!(of(4).parent, None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A process's own figures from `/proc`: memory, faults, threads, children, and identity. Owns how
 //! often the costly ones are read; does not know allocations.
 
-use super::smaps::Mapped;
+use super::{is_zombie, smaps::Mapped};
 use crate::{process_root, recording::MemorySample};
 use procfs::{
     FromRead, ProcError,
@@ -79,8 +79,8 @@ pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
         true => Mapped::read(tgid),
         false => Mapped::default(),
     };
-    // A zombie has lost both.
-    let has_ended = matches!(stat.state, 'Z' | 'X');
+    // Its end takes both from it.
+    let has_ended = is_zombie(&stat);
     let counted = |cheap: fn(u32) -> Option<u64>, by_listing: fn(u32) -> Option<u64>| {
         let count = || cheap(tgid).or_else(|| costly.then(|| by_listing(tgid)).flatten());
         (!has_ended).then(count).flatten()

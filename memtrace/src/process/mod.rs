@@ -28,10 +28,12 @@ pub(crate) mod weight;
 /// Whether process `tgid` is gone, or a zombie without running threads.
 pub(crate) fn has_ended(tgid: u32) -> bool {
     let stat = procfs::process::Process::new(tgid.cast_signed()).and_then(|process| process.stat());
-    // A leader that has ended while other threads run on is a zombie too.
-    stat.map_or(true, |stat| {
-        matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
-    })
+    stat.map_or(true, |stat| is_zombie(&stat))
+}
+
+/// Whether no thread runs: a leader that has ended while other threads run on is a zombie too.
+pub(crate) fn is_zombie(stat: &procfs::process::Stat) -> bool {
+    matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1
 }
 
 /// Bytes of a page on this machine.

@@ -510,7 +510,7 @@ fn processes(finding: &Finding, found: &Diagnosis) -> Item {
     let verdict = finding.verdict;
     let rate = finding.rate().filter(|_| verdict.class != Class::None);
     let of = match verdict.class {
-        Class::ProcessLeak => "by their private memory",
+        Class::ProcessLeak => "in child processes",
         _ => "in total",
     };
     let in_all = rate.map_or(String::new(), |rate| format!(", {} {of}", per_second(rate)));

@@ -2,7 +2,7 @@
 
 use super::{evidence::words, job::few};
 use crate::{
-    analysis::verdict::{Class, Diagnosis, SHARED_MEANWHILE},
+    analysis::verdict::{Amount, Class, Diagnosis, REPORTED, SHARED_MEANWHILE, Scope, Verdict},
     units::{grouped, per_second},
     view::findings::Finding,
 };
@@ -30,11 +30,19 @@ pub(super) fn started_below(finding: &Finding) -> Option<String> {
     (!below.is_empty()).then(|| format!("see {}, which {who} started", few(&below)))
 }
 
-/// Shared memory of the machine grows, and no process of the recording does by its own.
+/// Shared memory of the machine grows, and the findings do not explain it.
 pub(super) fn shared_meanwhile(finding: &Finding, found: &Diagnosis) -> Option<String> {
     let mut evidence = finding.verdict.evidence.iter();
     let grows = evidence.find(|of| of.kind.name == SHARED_MEANWHILE)?;
-    let maps = |class| matches!(class, Class::Shmem | Class::Pinned | Class::MachineShmem);
-    let is_known = found.verdicts.iter().any(|of| maps(of.class));
-    (!is_known).then(|| words(grows))
+    let amounts = (grows.amount("growth"), grows.amount("length"));
+    let (Some(Amount::Change(growth)), Some(Amount::Seconds(length))) = amounts else {
+        return None;
+    };
+    let maps = |of: &&Verdict| {
+        let is_shared = matches!(of.class, Class::Shmem | Class::Pinned | Class::MachineShmem);
+        of.scope == Scope::Process && is_shared
+    };
+    let known = found.verdicts.iter().filter(maps);
+    let known: f64 = known.filter_map(|of| of.rate).sum();
+    (known * length < REPORTED * growth).then(|| words(grows))
 }

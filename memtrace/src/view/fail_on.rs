@@ -97,7 +97,8 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
     let growing: HashSet<ProcessId> = found
         .verdicts
         .iter()
-        .filter(|of| of.scope == Scope::Process && of.class != Class::None)
+        .filter(|of| of.scope == Scope::Process)
+        .filter(|of| !matches!(of.class, Class::None | Class::ProcessLeak))
         .map(|of| of.process)
         .collect();
     // What a process without growth that matters allocates does not matter either.

@@ -400,20 +400,26 @@ fn shared_memory_that_grows_meanwhile_is_mentioned_unless_a_process_has_it() {
         name: SHARED_MEANWHILE,
         sentence: "files in /dev/shm",
     };
-    let mut found = leak();
+    let rate = 1_048_576.0;
     let mut none = verdict(Class::None, Scope::Process, 0.0);
     none.evidence = vec![Evidence {
         kind: &GROWS,
-        values: vec![],
+        values: vec![
+            ("growth", Amount::Change(30.0 * rate)),
+            ("length", Amount::Seconds(30.0)),
+        ],
         limits: vec![],
         of_runner_up: false,
     }];
+    let mut found = leak();
     found.verdicts = vec![none];
     let mention = "\n  but           files in /dev/shm\n";
     assert!(text(&found).contains(mention), "{}", text(&found));
-    let mut shmem = verdict(Class::Shmem, Scope::Process, 2_097_152.0);
+    let mut shmem = verdict(Class::Shmem, Scope::Process, 0.1 * rate);
     shmem.process = ProcessId(2);
     found.verdicts.push(shmem);
+    assert!(text(&found).contains(mention), "{}", text(&found));
+    found.verdicts[1].rate = Some(0.9 * rate);
     assert!(!text(&found).contains(mention), "{}", text(&found));
 }
 

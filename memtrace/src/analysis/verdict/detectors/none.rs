@@ -31,14 +31,14 @@ static VISIBLE: Statement = Statement {
 };
 
 /// Least growth of the machine's shared memory that is mentioned, bytes.
-const SHARED_FLOOR: f64 = 1024.0 * 1024.0;
+const SHARED_FLOOR: f64 = 4.0 * 1024.0 * 1024.0;
 
 /// Name of the evidence that shared memory of the machine grows.
 pub(crate) const SHARED_MEANWHILE: &str = "shared_meanwhile";
 
 static SHARED: Statement = Statement {
     name: SHARED_MEANWHILE,
-    sentence: "shared memory of the machine {growth} in {length}, {rate}, by this process or another: `ls -lt /dev/shm` shows the newest files",
+    sentence: "shared memory of the machine {growth} in {length}, by this process or another: `ls -lt /dev/shm` shows the newest files",
 };
 
 static PASSES: Statement = Statement {
@@ -82,7 +82,7 @@ fn passing(judging: &Judging) -> Option<Finding> {
 
 pub(super) const OTHERWISE: Rule<OfProcess> = Rule {
     class: Class::None,
-    evidence: "with the growth per second that would have been detected, and the machine's shared memory if that rises steadily by 1 MiB or more",
+    evidence: "with the growth per second that would have been detected, and the machine's shared memory if that rises steadily by 4 MiB or more",
     find: OfProcess::Otherwise(finding),
 };
 
@@ -90,7 +90,13 @@ pub(in super::super) fn finding(judging: &Judging) -> Finding {
     let trend = &judging.judged.trend;
     let shared = judging.of_machine(&judging.machine.shared, SHARED_FLOOR);
     let shared = shared.filter(|of| of.shape() == Shape::Steady);
-    let shared = shared.map(|of| SHARED.of(&of.trend));
+    let shared = shared.map(|of| {
+        let (growth, seconds) = of.trend.measured();
+        SHARED.with([
+            ("growth", Amount::Change(growth)),
+            ("length", Amount::Seconds(seconds)),
+        ])
+    });
     Finding {
         class: Class::None,
         grade: Grade::B,

@@ -2,24 +2,32 @@
 
 use crate::{
     analysis::{
+        kin::outlives,
         series::{Figure, ProcessSeries},
         verdict::{
             advice::Advice,
-            class::Class,
+            class::{Class, Grade},
             evidence::{Amount, Statement},
             rule::{DESCRIPTION, Description, OfProcess, Rule},
-            subjects::counted,
+            subjects::{COUNT_FLOOR, counted},
         },
     },
-    recording::{Origin, ProcessRow},
+    hash::FastMap,
+    ledger::ProcessId,
+    recording::Origin,
 };
 
-/// Least growth: a child has a memory of its own, so that few of them matter. A pool of workers that has reached its size
-/// no longer grows.
+/// Least growth: a child has a memory of its own, so that few of them matter.
 const FLOOR: f64 = 5.0;
 
-/// If less than this share of them run, the others are zombies: of children that started late, some are not judged.
-const RUNNING: f64 = 0.25;
+/// The number of children that come and go by chance varies by its root. So many roots are growth.
+const CHANCE: f64 = 2.0;
+
+/// Fewer may be a pool of workers that fills.
+const CERTAIN: f64 = COUNT_FLOOR;
+
+const HALF: f64 = 0.5;
+const ALL: f64 = 0.8;
 
 pub(super) const CLASS: Description = Description {
     name: "process-leak",
@@ -46,53 +54,49 @@ static ENDED: Statement = Statement {
 
 pub(super) const COUNT: Rule<OfProcess> = Rule {
     class: Class::ProcessLeak,
-    evidence: "child processes, by 5 or more (also if it grows)",
+    evidence: "child processes, by 5 or more, and if some end, by twice the root of their number (also if it grows)",
     find: OfProcess::Beside(|judging| {
-        let judged = judging.rising(Figure::Children, FLOOR)?;
-        let mut found = counted(Class::ProcessLeak, &RISE, &judged);
+        let children = judging.rising(Figure::Children, FLOOR)?;
         let kin = judging.context.series.kin;
-        if (kin.started as f64) < RUNNING * judged.trend.growth() {
+        let growth = children.trend.growth();
+        if kin.ended > 0 && growth < CHANCE * children.trend.level.sqrt() {
+            return None;
+        }
+        let mut found = counted(Class::ProcessLeak, &RISE, &children);
+        if growth < CERTAIN {
+            found.grade = Grade::C;
+        }
+        let running = kin.running as f64 / growth;
+        if running < HALF && kin.ended as f64 >= HALF * growth {
             found.evidence.push(ENDED.with([]));
-        } else if kin.private_of_weighed > 0 {
+        } else if kin.weighed > 0 {
             let private = kin.private_of_weighed as f64 / kin.weighed as f64;
             let evidence = PRIVATE.with([("private", Amount::Bytes(private))]);
             found.evidence.push(evidence);
-            found.rate = Some(judged.trend.slope * private);
+            // Those that ended have no memory.
+            let are_all_known = running >= ALL;
+            found.rate = are_all_known.then_some(children.trend.slope * private);
         }
         Some(found)
     }),
 };
 
-/// Adds up the private memory of the children that were started while recording and do not end before their parent.
+/// Adds up the private memory of the children that were started while recording and did not end before their parent.
 pub(in super::super) fn weigh(processes: &mut [ProcessSeries]) {
+    let mut places: FastMap<ProcessId, usize> = FastMap::default();
     for at in 0..processes.len() {
-        let Some((before, [child, ..])) = processes.split_at_mut_checked(at) else {
-            return;
-        };
-        // A parent comes before its children.
-        let of_child = |parent: &&mut ProcessSeries| parent.row.tgid == child.row.ppid;
-        let parent = before.iter_mut().rfind(of_child);
-        if let Some(parent) = parent
+        let child = &processes[at];
+        let private = child.figure(Figure::PrivateDirty);
+        let private = private.and_then(|of| of.last()).copied();
+        let parent = child.kin.parent.and_then(|parent| places.get(&parent));
+        if let (Some(parent), Some(private)) = (parent.copied(), private)
             && child.row.origin == Origin::Child
-            && outlives(&child.row, &parent.row)
+            && outlives(&child.row, &processes[parent].row)
         {
-            parent.kin.started += 1;
-            let private = child.figure(Figure::PrivateDirty);
-            if let Some(private) = private.and_then(|of| of.last()) {
-                parent.kin.weighed += 1;
-                parent.kin.private_of_weighed += *private as u64;
-            }
+            let kin = &mut processes[parent].kin;
+            kin.weighed += 1;
+            kin.private_of_weighed += private as u64;
         }
+        places.insert(processes[at].row.id, at);
     }
-}
-
-/// Whether a child has not ended, or only with its parent.
-fn outlives(child: &ProcessRow, parent: &ProcessRow) -> bool {
-    /// A parent may end its children first.
-    const WITH_IT: u64 = 1_000_000_000;
-    let with_parent = |end: u64| {
-        let of_parent = parent.ended_ns;
-        of_parent.is_some_and(|of| end + WITH_IT >= of)
-    };
-    child.ended_ns.is_none_or(with_parent)
 }

@@ -7,13 +7,12 @@ use crate::{
         verdict::{
             class::{Class, Grade},
             detectors::cache,
-            diagnosis::Verdict,
             evidence::{Amount, Evidence, Statement, grown},
             finding::Finding,
             rule::{DESCRIPTION, Description, OF_SITES, OfProcess, OfSite, Rule},
             shape::Shape,
             subjects::{Growing, LIVE, OnDevice, SiteFinding},
-            thresholds::{LOST, PROCESS_FLOOR, REPORTED},
+            thresholds::{LOST, REPORTED},
         },
     },
     frames::mappings::Use,
@@ -243,7 +242,7 @@ pub(super) const SITE: Rule<OfSite> = Rule {
 
 pub(super) const SLOW: Rule<OfProcess> = Rule {
     class: Class::Undetermined,
-    evidence: "it grows steadily, by less than 2 % of its level; or it rises less than it swings, but by 256 KiB or more, and a site leaks with grade B",
+    evidence: "it grows steadily, by less than 2 % of its level",
     find: OfProcess::Flat(|judging| {
         const DAY: f64 = 24.0 * 3600.0;
         let trend = &judging.judged.trend;
@@ -252,12 +251,8 @@ pub(super) const SLOW: Rule<OfProcess> = Rule {
             ("daily", Amount::Bytes(trend.slope * DAY)),
             ("length", Amount::Seconds(trend.to - trend.from)),
         ]);
-        let is_certain = |of: &Verdict| of.class == Class::Leak && of.grade == Grade::B;
-        let mut sites = judging.sites.iter().map(|of| &of.verdict);
-        let rises = trend.is_rising() && trend.growth() >= PROCESS_FLOOR;
-        let leaks = rises && sites.any(is_certain);
         let slow = judging.judged.is_slow();
-        (slow || leaks).then(|| growing(vec![evidence], trend))
+        slow.then(|| growing(vec![evidence], trend))
     }),
 };
 

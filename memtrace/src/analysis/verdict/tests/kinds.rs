@@ -332,6 +332,9 @@ fn rising_counts_are_named() {
     let children =
         |count: &dyn Fn(f64) -> f64| counted(&|t, memory| memory.children = Some(count(t) as u64));
     expect(&children(&|t| t / 4.0), Class::ProcessLeak);
+    let few = children(&|t| t / 10.0);
+    expect(&few, Class::ProcessLeak);
+    assert_eq!(few.verdicts[0].grade, Grade::C);
     expect(&children(&|t| t.min(8.0)), Class::None);
     expect(&children(&|t| 8.0 + 4.0 * (t / 4.0).sin()), Class::None);
     // A load that comes and goes, whose tops get higher.

@@ -10,20 +10,6 @@ fn assert_rate(of: &Verdict, expected: f64) {
 }
 
 #[test]
-fn a_small_leak_in_a_process_that_swings_is_not_denied() {
-    let swinging = |at_site: f64| {
-        move |t: f64| {
-            let swing = [0.0, 1.0, 0.3, 0.8][t as usize % 4];
-            heap(1.0 + at_site * t, 50.0 + 0.01 * t + swing)
-        }
-    };
-    let leaks = of(&swinging(0.001));
-    expect(&leaks, Class::Undetermined);
-    assert_eq!(leaks.verdicts[0].evidence[0].kind.name, "too_slow");
-    expect(&of(&swinging(0.0)), Class::None);
-}
-
-#[test]
 fn slow_growth_without_an_end_is_told_with_its_rate() {
     // 2 % of its level are 10 MiB.
     let slow = of(&|t| heap(1.0, 500.0 + 0.03 * t));
