@@ -173,9 +173,17 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
         _ => FastMap::default(),
     };
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
-    let is_filling = |of: &&Survivors| fills_up(of, window) && is_large(of, hole(of));
+    let of_any_age = match which {
+        Which::Growing => ledger.survivors(tgid, &window.all(), 0),
+        Which::Largest => Vec::new(),
+    };
+    // Buffers that are enlarged all the time are never old.
+    let buffers = of_any_age.iter();
+    let buffers = buffers.filter(|of| are_buffers(of) && has_most(of, window, JUST_NOW));
+    let filling = growing.iter().filter(|of| fills_up(of, window));
+    let filling = filling.chain(buffers).filter(|of| is_large(of, hole(of)));
     let mut filling: Vec<Survivors> = match which {
-        Which::Growing => growing.iter().filter(is_filling).copied().collect(),
+        Which::Growing => filling.copied().collect(),
         Which::Largest => Vec::new(),
     };
     filling.sort_by_key(|of| Reverse(of.bytes));
@@ -189,8 +197,7 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     });
     if which == Which::Growing {
         let chosen: BTreeSet<SiteKey> = growing.iter().map(|of| of.site).collect();
-        let others = ledger.survivors(tgid, &window.all(), 0).into_iter();
-        growing.extend(others.filter(|of| {
+        growing.extend(of_any_age.into_iter().filter(|of| {
             !chosen.contains(&of.site) && swells(of, window) && is_large(of, hole(of))
         }));
     }
@@ -245,14 +252,23 @@ fn grows(of: &Survivors) -> bool {
 /// Whether a site has its most memory just now, although it frees most blocks sooner or later: a queue that is filled faster
 /// than it is emptied, or some buffers that are enlarged in turn. It is chance for one that only fluctuates.
 fn fills_up(of: &Survivors, window: &Window) -> bool {
-    let are_large = of.bytes >= LARGE_BLOCK * blocks(of);
-    let part = match blocks(of) {
-        ..=SOME_BLOCKS if are_large => LATELY,
-        _ => JUST_NOW,
+    let part = match are_buffers(of) {
+        true => LATELY,
+        false => JUST_NOW,
     };
+    has_most(of, window, part)
+}
+
+/// Whether a site had its most memory in the last part of the time.
+fn has_most(of: &Survivors, window: &Window, part: u64) -> bool {
     let all = window.all();
     let late = all.end - (all.end - all.start) / part;
     of.most_ns.is_some_and(|most| most >= late)
+}
+
+fn are_buffers(of: &Survivors) -> bool {
+    let count = blocks(of);
+    count <= SOME_BLOCKS && of.bytes >= LARGE_BLOCK * count
 }
 
 /// Whether a site grows whose number of blocks does not show it: Python takes arenas seldom, and a container replaces its
@@ -390,8 +406,8 @@ mod tests {
         assert!(stacks[..3].contains(&50), "{stacks:?}");
     }
 
-    /// A block that a larger one replaces every 5 s, until `ends_ns`.
-    fn container(ends_ns: u64) -> Ledger {
+    /// So many blocks that larger ones replace every 5 s, until `ends_ns`.
+    fn containers(count: u64, ends_ns: u64) -> Ledger {
         let mut ledger = Ledger::new(4096);
         ledger.start_process(7);
         let mut apply = |time_ns, action| {
@@ -402,29 +418,28 @@ mod tests {
                 action,
             });
         };
+        let layer = Layer::Heap;
         for step in 0..ends_ns / 5_000_000_000 {
             let time_ns = step * 5_000_000_000;
-            let layer = Layer::Heap;
-            let addr = step << 32;
-            if step > 0 {
-                let addr = addr - (1 << 32);
-                apply(
-                    time_ns,
-                    Action::Free {
+            for number in 0..count {
+                let addr = (step << 32) + (number << 28);
+                if step > 0 {
+                    let free = Action::Free {
                         layer,
-                        addr,
+                        addr: addr - (1 << 32),
                         repeated: false,
-                    },
-                );
+                    };
+                    apply(time_ns, free);
+                }
+                let (size, stack) = ((step + 8) << 12, StackId(1));
+                let allocate = Action::Alloc {
+                    layer,
+                    addr,
+                    size,
+                    stack,
+                };
+                apply(time_ns, allocate);
             }
-            let (size, stack) = ((step + 8) << 12, StackId(1));
-            let action = Action::Alloc {
-                layer,
-                addr,
-                size,
-                stack,
-            };
-            apply(time_ns, action);
         }
         ledger
     }
@@ -442,10 +457,14 @@ mod tests {
             wanted.map(|of| of.addresses).collect::<Vec<_>>()
         };
         assert_eq!(
-            wanted(&container(100_000_000_000)),
+            wanted(&containers(1, 100_000_000_000)),
             [[(19 << 32, 27 << 12)]]
         );
-        let early = wanted(&container(15_000_000_000));
+        let six = wanted(&containers(6, 100_000_000_000));
+        let lengths: Vec<usize> = six.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [4], "some of those of one age");
+        assert_eq!(wanted(&containers(6, 90_000_000_000)), [[]; 0]);
+        let early = wanted(&containers(1, 15_000_000_000));
         assert!(
             early.is_empty(),
             "it has its size since the start: {early:?}"
@@ -479,7 +498,7 @@ mod tests {
             let sites = chosen.iter().flat_map(|of| &of.sites);
             sites.map(|of| of.site.stack.0).collect()
         };
-        assert_eq!(stacks(Which::Growing), [1]);
+        assert_eq!(stacks(Which::Growing), [1, 9]);
         assert_eq!(stacks(Which::Largest), [9, 1]);
     }
 
