@@ -266,6 +266,7 @@ fn has_most(of: &Survivors, window: &Window, part: u64) -> bool {
     of.most_ns.is_some_and(|most| most >= late)
 }
 
+/// Whether a site has a few large blocks.
 fn are_buffers(of: &Survivors) -> bool {
     let count = blocks(of);
     count <= SOME_BLOCKS && of.bytes >= LARGE_BLOCK * count

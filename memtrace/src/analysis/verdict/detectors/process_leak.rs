@@ -26,6 +26,7 @@ const CHANCE: f64 = 2.0;
 /// Fewer may be a pool of workers that fills.
 const CERTAIN: f64 = COUNT_FLOOR;
 
+/// Shares of the new children that are most, or nearly all, of them.
 const HALF: f64 = 0.5;
 const ALL: f64 = 0.8;
 
