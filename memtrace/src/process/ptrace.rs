@@ -57,23 +57,29 @@ fn wait_for(tid: pid_t) -> Option<(u32, Status)> {
     Some((tid, Status::of(status)))
 }
 
-/// As [`wait`], but the end of a process that this one has launched is left to whoever waits for its status: it is returned
-/// each time.
+/// As [`wait`], but two kinds are returned each time:
+///
+/// - The end of a process that this one has launched, which is left to whoever waits for its status.
+/// - A signal, until the thread is resumed. If its tracer was killed before, it is delivered nevertheless. wait(2) would take
+///   it from the thread (`wait_task_stopped`, kernel/exit.c).
 pub(crate) fn wait_sparing_children() -> Option<(u32, Status)> {
     let events = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::WNOHANG;
     // SAFETY: all-zero bytes are a valid siginfo_t, and waitid writes one to a place that lives.
-    let (tid, has_ended) = unsafe {
+    let (tid, code, status) = unsafe {
         let mut info: libc::siginfo_t = mem::zeroed();
         let options = events | libc::__WALL | libc::__WNOTHREAD;
         if libc::waitid(libc::P_ALL, 0, &raw mut info, options) != 0 {
             return None;
         }
-        let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
-        (info.si_pid(), ends.contains(&info.si_code))
+        (info.si_pid(), info.si_code, info.si_status())
     };
     let which = u32::try_from(tid).ok().filter(|&tid| tid != 0)?;
-    match has_ended && tasks::is_child(which) {
+    let ends = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+    // Events have their number above the signal.
+    let is_signal = code == libc::CLD_TRAPPED && status >> 8 == 0;
+    match ends.contains(&code) && tasks::is_child(which) {
         true => Some((which, Status::Ended)),
+        false if is_signal => Some((which, Status::Signal(status))),
         false => wait_for(tid),
     }
 }
@@ -226,6 +232,25 @@ mod tests {
         ] {
             assert_eq!(status, expected);
         }
+    }
+
+    #[test]
+    fn a_signal_outlives_a_tracer_that_knows_of_it() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let tid = child.id();
+        let tracer = thread::spawn(move || {
+            seize_alone(tid).unwrap();
+            // SAFETY: no memory is involved.
+            unsafe { libc::kill(tid.cast_signed(), libc::SIGTERM) };
+            loop {
+                match wait_sparing_children() {
+                    Some(stop) => break stop,
+                    None => thread::yield_now(),
+                }
+            }
+        });
+        assert_eq!(tracer.join().unwrap(), (tid, Status::Signal(libc::SIGTERM)));
+        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 
     #[test]

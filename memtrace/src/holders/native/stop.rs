@@ -270,8 +270,8 @@ impl Threads {
 fn one<T>(tid: u32, with: &impl Fn(&Stopped) -> T) -> T {
     let mut tracees = Tracees::default();
     tracees.stop_one(tid);
-    let held = tracees.stopped.get(&tid);
-    let result = with(&Stopped::new(tid, held.and_then(|held| held.registers)));
+    let registers = tracees.stopped.get(&tid).copied().flatten();
+    let result = with(&Stopped::new(tid, registers));
     tracees.release();
     result
 }
@@ -380,19 +380,13 @@ impl Stopped {
     }
 }
 
-/// A thread in a stop.
-pub(super) struct StoppedThread {
-    /// To be delivered when it continues; 0: none.
-    pub(super) signal: i32,
-    pub(super) registers: Option<libc::user_regs_struct>,
-}
-
 /// The threads that this thread traces.
 #[derive(Default)]
 pub(super) struct Tracees {
     /// Asked to stop.
     running: Vec<u32>,
-    pub(super) stopped: HashMap<u32, StoppedThread>,
+    /// Their registers.
+    pub(super) stopped: HashMap<u32, Option<libc::user_regs_struct>>,
     /// When the first was asked.
     begun: Option<Instant>,
 }
@@ -478,10 +472,17 @@ impl Tracees {
 
     fn see_stops(&mut self) {
         while let Some((tid, status)) = ptrace::wait_sparing_children() {
+            if let Status::Signal(signal) = status {
+                // At once: a signal that memtrace knows of ends with memtrace, if that is killed. The thread stops again,
+                // before it handles the signal.
+                registers_of(tid, status);
+                let _ = ptrace::resume(tid, signal);
+                continue;
+            }
             let before = self.running.len();
             self.running.retain(|&running| running != tid);
             if status != Status::Ended {
-                self.stopped.insert(tid, StoppedThread::new(tid, status));
+                self.stopped.insert(tid, registers_of(tid, status));
             } else if self.running.len() == before {
                 break;
             }
@@ -490,7 +491,7 @@ impl Tracees {
 
     pub(super) fn threads(&self) -> Vec<Stopped> {
         let stopped = self.stopped.iter();
-        let stopped = stopped.map(|(&tid, held)| Stopped::new(tid, held.registers));
+        let stopped = stopped.map(|(&tid, &registers)| Stopped::new(tid, registers));
         let running = self.running.iter().map(|&tid| Stopped::new(tid, None));
         stopped.chain(running).collect()
     }
@@ -510,30 +511,21 @@ impl Tracees {
     }
 
     fn detach(&mut self) {
-        for (tid, held) in self.stopped.drain() {
+        for (tid, _) in self.stopped.drain() {
             // One that was killed meanwhile has nothing to be detached from.
-            let _ = ptrace::detach(tid, held.signal);
+            let _ = ptrace::detach(tid, 0);
         }
     }
 }
 
-impl StoppedThread {
-    fn new(tid: u32, status: Status) -> Self {
-        let registers = ptrace::registers(tid).ok();
-        // A thread that another stop reaches as well sees EINTR without memtrace, too.
-        if let Some(registers) = registers
-            && status != Status::GroupStop
-        {
-            interrupted::repeat(tid, registers);
-        }
-        Self {
-            signal: match status {
-                Status::Signal(signal) => signal,
-                _ => 0,
-            },
-            registers,
-        }
+/// The registers of a thread that has stopped, whose system call does not show it.
+fn registers_of(tid: u32, status: Status) -> Option<libc::user_regs_struct> {
+    let registers = ptrace::registers(tid).ok()?;
+    // A thread that another stop reaches as well sees EINTR without memtrace, too.
+    if status != Status::GroupStop {
+        interrupted::repeat(tid, registers);
     }
+    Some(registers)
 }
 
 fn refused(pid: u32, tid: u32, source: io::Error) -> StopError {
