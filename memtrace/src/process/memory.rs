@@ -79,7 +79,7 @@ pub(crate) fn sample(tgid: u32, costly: bool) -> io::Result<MemorySample> {
         true => Mapped::read(tgid),
         false => Mapped::default(),
     };
-    // Its end takes both from it.
+    // A process that has ended has neither, which is not a count of 0.
     let has_ended = is_zombie(&stat);
     let counted = |cheap: fn(u32) -> Option<u64>, by_listing: fn(u32) -> Option<u64>| {
         let count = || cheap(tgid).or_else(|| costly.then(|| by_listing(tgid)).flatten());

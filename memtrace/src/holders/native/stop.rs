@@ -473,11 +473,14 @@ impl Tracees {
     fn see_stops(&mut self) {
         while let Some((tid, status)) = ptrace::wait_sparing_children() {
             if let Status::Signal(signal) = status {
-                // At once: a signal that memtrace knows of ends with memtrace, if that is killed. The thread stops again,
+                // A signal kept until the end of the stop would be lost if memtrace were killed. The thread stops again
                 // before it handles the signal.
                 registers_of(tid, status);
-                let _ = ptrace::resume(tid, signal);
-                continue;
+                match ptrace::resume(tid, signal) {
+                    Ok(()) => continue,
+                    // It was killed meanwhile, and its end is reported soon.
+                    Err(_) => break,
+                }
             }
             let before = self.running.len();
             self.running.retain(|&running| running != tid);
