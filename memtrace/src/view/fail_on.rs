@@ -212,7 +212,9 @@ fn line<'a>(verdict: &Verdict, found: &'a Diagnosis) -> Option<&'a Frame> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{analysis::verdict::Grade, ledger::ProcessId, view::fixture};
+    use crate::{
+        analysis::verdict::Grade, ledger::ProcessId, recording::fixture::heap_site, view::fixture,
+    };
 
     fn verdict(class: Class, rate: Option<f64>) -> Verdict {
         Verdict {
@@ -290,6 +292,17 @@ mod tests {
             verdict(Class::Undetermined, None),
         ];
         assert_eq!(state(one_is_open), "undetermined");
+        // A line that leaks too little for its process to grow.
+        let beside = |class| {
+            let site = Verdict {
+                scope: Scope::Site(heap_site(1)),
+                ..verdict(Class::Leak, Some(10.0))
+            };
+            state(vec![verdict(class, None), site])
+        };
+        assert_eq!(beside(Class::None), "does not hold");
+        assert_eq!(beside(Class::ProcessLeak), "does not hold");
+        assert_eq!(beside(Class::FdLeak), "holds");
         assert_eq!(state(vec![]), "undetermined");
     }
 
