@@ -25,15 +25,15 @@ const OTHER_TYPES: [&str; 9] = [
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  memtrace flamegraph server.mtr -o server.svg
+  memtrace flamegraph server.mtr
   memtrace flamegraph --metric peak --at peak server.mtr -o peak.svg
   memtrace flamegraph --layer torch-cuda --by thread train.mtr -o gpu.svg")]
 pub(crate) struct FlamegraphArgs {
     /// The recording.
     file: PathBuf,
-    /// The SVG file to write; `-` is standard output.
+    /// The SVG file to write; `-` is standard output [default: beside the recording, with the ending `.svg`].
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
     /// The metric to draw: live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long, default_value_t)]
     metric: Metric,
@@ -66,7 +66,9 @@ pub(super) fn check_name(path: &Path) -> anyhow::Result<()> {
 ///
 /// When the recording cannot be read, has nothing to draw, or the output cannot be written.
 pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
-    check_name(&args.output)?;
+    let output = args.output.clone();
+    let output = output.unwrap_or_else(|| args.file.with_extension("svg"));
+    check_name(&output)?;
     let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
     let snapshot = recording.snapshot(args.select.at())?;
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     let mut svg = Vec::new();
     let (layer, others) = render::flamegraph(&mut svg, &snapshot, &found, &filter, args.metric)?;
     drop(progress);
-    write_file(&args.output, args.force, &svg)?;
+    write_file(&output, args.force, &svg)?;
     let others: Vec<&str> = others.iter().map(|layer| layer.name()).collect();
     let others = match others.is_empty() {
         true => String::new(),
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
             others.join(", ")
         ),
     };
-    let (layer, path) = (layer.name(), args.output.display());
+    let (layer, path) = (layer.name(), output.display());
     say(&format!(
         "drew layer {layer} to `{path}` (for a browser){others}"
     ));

@@ -51,13 +51,24 @@ pub(super) fn add(mut error: clap::Error, cli: &Command) -> clap::Error {
     {
         error.remove(ContextKind::SuggestedArg);
     }
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(command) = meant(word)
-    {
+    if let Some(command) = command_meant(&error) {
         let tip = StyledStr::from(format!("did you mean: memtrace {command}"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
     error
+}
+
+/// The command that a wrong word or option leads to.
+fn command_meant(error: &clap::Error) -> Option<String> {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+        return meant(word);
+    }
+    match error.get(ContextKind::InvalidArg)? {
+        ContextValue::String(option) if ["-p", "--pid"].contains(&option.as_str()) => {
+            Some("record -p PID".to_owned())
+        }
+        _ => None,
+    }
 }
 
 fn is_hidden(option: &str, cli: &Command) -> bool {
@@ -174,6 +185,17 @@ mod tests {
             of_file.contains(&format!("memtrace diagnose {file}\n")),
             "{of_file}"
         );
+        for line in [
+            "memtrace -p 1",
+            "memtrace --pid 1",
+            "memtrace diagnose -p 1",
+        ] {
+            let error = error(line);
+            assert!(
+                error.contains("did you mean: memtrace record -p PID\n"),
+                "{error}"
+            );
+        }
         let unknown = error("memtrace frobnicate");
         assert!(!unknown.contains("did you mean"), "{unknown}");
     }
