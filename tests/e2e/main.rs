@@ -39,6 +39,7 @@ mod overload;
 mod push;
 mod python;
 mod retained;
+mod rounds;
 mod schemas;
 mod stacks;
 mod taken;

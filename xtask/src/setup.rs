@@ -11,7 +11,7 @@ use std::{
 
 /// Compilers for the targets (and with them LeakSanitizer), the tested allocators, and libraries whose unwind tables
 /// are tested.
-const TESTS: [&str; 12] = [
+const TESTS: [&str; 13] = [
     "gcc",
     "g++",
     "clang",
@@ -23,6 +23,7 @@ const TESTS: [&str; 12] = [
     "libstdc++6",
     "musl-tools",
     "python3",
+    "python3-pytest",
     "procps",
 ];
 

@@ -1,14 +1,24 @@
 """Plugin for pytest (7 or later): a test that fails if its memory leaks or grows.
 
+    @pytest.mark.memtrace("leak", rounds=10)
+    def test_request(): ...
+
     @pytest.mark.memtrace("live=50m")
     def test_cache(): ...
 
 Such a test runs in a process of its own under `memtrace run --fail-on CONDITION`, which needs root. That process ends
 without Python's cleanup, so memory that is still referenced is live at the end.
+
+With `rounds`, the test's body runs `warm_up` times and then that many times more, and `leak` means that a line keeps
+memory of each round. Python's objects are then allocations of their own, which is slower and exact.
 """
 
+import gc
 import json
+import logging
 import os
+import re
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +28,11 @@ import pytest
 
 # Set in the process that runs the test.
 INSIDE = "MEMTRACE_PYTEST"
+# Set there if the test has rounds: the descriptor on which they are reported.
+ROUNDS = "MEMTRACE_ROUNDS"
 FAILED = 99
+
+WARM_UP = 3
 
 STATUS = pytest.StashKey()
 
@@ -26,7 +40,8 @@ STATUS = pytest.StashKey()
 def pytest_configure(config):
     config.addinivalue_line(
         "markers",
-        "memtrace(*conditions): fail if a condition of `memtrace run --fail-on` holds, such as 'live=50m'",
+        "memtrace(*conditions, rounds=0, warm_up=3): fail if a condition of `memtrace run --fail-on` holds, such as "
+        "'live=50m', or 'leak' with rounds=10: the test runs again and again, and no line may keep memory of each round",
     )
 
 
@@ -49,7 +64,7 @@ def pytest_runtest_protocol(item, nextitem):
         return None
     about = {"nodeid": item.nodeid, "location": item.location}
     item.ihook.pytest_runtest_logstart(**about)
-    call = pytest.CallInfo.from_call(lambda: run(item, marker.args), "call")
+    call = pytest.CallInfo.from_call(lambda: run(item, marker.args, **marker.kwargs), "call")
     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
     item.ihook.pytest_runtest_logreport(report=report)
     # Fixtures that the tests before have in common with the next one stay; others end here.
@@ -58,18 +73,67 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 
 
-def run(item, conditions):
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item):
+    """Runs the rounds of the test, before pytest runs it once more for its result."""
+    marker = item.get_closest_marker("memtrace")
+    if marker is None or ROUNDS not in os.environ:
+        return
+    report = Reporter(int(os.environ[ROUNDS]))
+    for _ in range(marker.kwargs.get("warm_up", WARM_UP)):
+        item.runtest()
+    report.round()
+    for _ in range(marker.kwargs["rounds"]):
+        item.runtest()
+        report.round()
+
+
+class Reporter:
+    """Reports the end of each round to memtrace."""
+
+    def __init__(self, descriptor):
+        self.socket = socket.socket(fileno=descriptor)
+
+    def round(self):
+        # What pytest keeps of a test's log until its end is none of the test's own.
+        for handler in logging.getLogger().handlers:
+            if hasattr(handler, "records"):
+                handler.reset()
+        clear_caches()
+        gc.collect()
+        try:
+            self.socket.sendall(b"r")
+            # Nothing is read if memtrace is gone.
+            self.socket.recv(1)
+        except OSError:
+            pass
+
+
+def clear_caches():
+    """Empties caches of Python itself, which have a limit and may fill for many rounds."""
+    re.purge()
+    clear = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+    clear()
+
+
+def run(item, conditions, rounds=0, warm_up=WARM_UP):
     """Runs a test under memtrace; fails if it does, or if a condition holds."""
-    with tempfile.TemporaryDirectory() as folder:
+    own, theirs = socket.socketpair()
+    with own, theirs, tempfile.TemporaryDirectory() as folder:
         result = os.path.join(folder, "result.json")
         line = [program(), "run", "--exit-code", str(FAILED), "--json", result]
         line += [f"--fail-on={condition}" for condition in conditions]
+        environment = {**os.environ, INSIDE: "1"}
+        if rounds:
+            line += ["--python-objects", f"--rounds={own.fileno()}"]
+            environment[ROUNDS] = str(theirs.fileno())
         line += ["--", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
         line += [f"--rootdir={item.config.rootpath}", item.nodeid]
         done = subprocess.run(
             line,
             cwd=item.config.rootpath,
-            env={**os.environ, INSIDE: "1"},
+            env=environment,
+            pass_fds=[own.fileno(), theirs.fileno()] if rounds else [],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

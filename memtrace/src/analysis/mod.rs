@@ -8,6 +8,7 @@ pub(crate) mod failures;
 #[cfg(test)]
 mod fixture;
 pub(crate) mod kin;
+pub(crate) mod rounds;
 pub(crate) mod series;
 pub(crate) mod statistics;
 pub(crate) mod suppressions;

@@ -185,11 +185,7 @@ mod tests {
             of_file.contains(&format!("memtrace diagnose {file}\n")),
             "{of_file}"
         );
-        for line in [
-            "memtrace -p 1",
-            "memtrace --pid 1",
-            "memtrace diagnose -p 1",
-        ] {
+        for line in ["memtrace -p 1", "memtrace --pid 1"] {
             let error = error(line);
             assert!(
                 error.contains("did you mean: memtrace record -p PID\n"),

@@ -29,6 +29,7 @@ use crate::{
         session::{self, Summary},
         start_after::StartAfter,
     },
+    process,
     progress::{Stderr, say},
     push::{self, Header, Pusher, Server},
     recording::Untraced,
@@ -98,6 +99,9 @@ pub(crate) struct RecordArgs {
     /// Write the kernel side's records to a file too, for memtrace's own tests
     #[arg(long, value_name = "FILE", hide = true)]
     capture: Option<PathBuf>,
+    /// See `memtrace run --help`
+    #[arg(long, value_name = "FD", hide = true)]
+    rounds: Option<i32>,
     /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower, and not for
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
@@ -189,6 +193,10 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         choose::announce(&chosen);
         pids = chosen.iter().map(|of| of.pid).collect();
     }
+    let rounds = args.rounds.map(|rounds| {
+        process::inherited::descriptor(rounds)
+            .with_context(|| format!("cannot use the descriptor {rounds} of `--rounds`"))
+    });
     let plan = Plan {
         output: args.output,
         options: Options {
@@ -210,6 +218,7 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         force: args.force,
         stop: !args.attach.no_stop,
         duration: args.duration,
+        rounds: rounds.transpose()?,
         start_after: args.start_after,
         spacing: args.interval,
         allocators: args.attach.allocator,

@@ -12,16 +12,12 @@ use tempfile::TempDir;
 
 use super::{diagnose, output::write_file, reading::JUDGING, record};
 use crate::{
-    analysis::{
-        suppressions::Suppressions,
-        system::SystemSeries,
-        verdict::{self, Diagnosis},
-    },
+    analysis::{rounds, suppressions::Suppressions, system::SystemSeries, verdict},
     escape::for_shell,
     progress::{Progress, say},
-    recording::{self, At, Recording, Snapshot},
+    recording::{self, At, Recording},
     render,
-    view::fail_on::{Condition, State, check},
+    view::fail_on::{Condition, Judged, State, check},
 };
 
 /// Run a command and fail if its memory leaks or grows
@@ -61,6 +57,11 @@ pub(crate) struct RunArgs {
     /// Ignore the sites listed in this file, see `memtrace diagnose --help`
     #[arg(long, value_name = "FILE")]
     suppressions: Option<PathBuf>,
+    /// The command does its work again and again, and reports each round over this descriptor, a socket: fail on `leak`
+    /// if a line keeps memory round after round. It writes a byte before the first round and after each, and reads one
+    /// before it goes on
+    #[arg(long, value_name = "FD")]
+    rounds: Option<i32>,
     /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower
     #[arg(long)]
     python_objects: bool,
@@ -106,14 +107,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         None => Err(error),
     };
-    let (found, end) = match read(&file, &suppressions) {
+    let judged = match read(&file, &suppressions) {
         Ok(judged) => judged,
         Err(error) => return or_failure(with_recording(error, folder, &file)),
     };
     let outcomes: Vec<_> = args
         .fail_on
         .iter()
-        .map(|condition| check(*condition, &found, &end))
+        .map(|condition| check(*condition, &judged))
         .collect();
     let fails = outcomes.iter().any(|of| of.state == State::Holds);
     let kept = (fails || folder.is_none()).then(|| file.display().to_string());
@@ -140,11 +141,16 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<(Diagnosis, Snapshot)> {
+fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<Judged> {
     let _progress = Progress::begin(JUDGING);
     let recording = Recording::open(file)?;
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, suppressions)?;
-    Ok((found, recording.snapshot(At::End)?))
+    let end = recording.snapshot(At::End)?;
+    Ok(Judged {
+        rounds: rounds::judge(&recording.rounds()?, &end.stacks, suppressions),
+        found,
+        end,
+    })
 }
 
 /// Keeps what was recorded before an error.
@@ -166,6 +172,9 @@ fn record_args(args: &RunArgs, file: &Path) -> anyhow::Result<record::RecordArgs
     let mut line: Vec<OsString> = vec!["record".into(), "--output".into(), file.into()];
     line.extend(args.force.then(|| "--force".into()));
     line.extend(args.python_objects.then(|| "--python-objects".into()));
+    if let Some(rounds) = args.rounds {
+        line.extend(["--rounds".into(), rounds.to_string().into()]);
+    }
     line.push("--".into());
     line.extend(args.command.iter().cloned());
     let command = record::RecordArgs::augment_args(clap::Command::new("record"));

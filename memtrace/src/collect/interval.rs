@@ -47,6 +47,7 @@ impl Collector {
             time_ns: now_ns,
             commit_later: tick.commit_later,
             unfinished: tick.unfinished,
+            ends_round: tick.ends_round,
             halve: tick.halve,
             changes: self.accounts.ledger.take_changes(),
             folded: self.accounts.folding.take_folded(),

@@ -46,6 +46,7 @@ mod python;
 mod readiness;
 mod records;
 mod release;
+mod rounds;
 mod running;
 pub(crate) mod sampling;
 pub(crate) mod schedule;

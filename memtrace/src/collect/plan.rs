@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    os::fd::OwnedFd,
     path::PathBuf,
     time::Duration,
 };
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// Plan of a recording.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Plan {
     pub pids: Vec<u32>,
     /// With `start_after`: the processes are those that match it then.
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub output: Option<PathBuf>,
     pub force: bool,
     pub duration: Option<Duration>,
+    /// A socket on which the command reports the end of each round of its work.
+    pub(crate) rounds: Option<OwnedFd>,
     /// Run without probes until then.
     pub(crate) start_after: Option<StartAfter>,
     pub spacing: Spacing,

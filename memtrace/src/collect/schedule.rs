@@ -86,6 +86,7 @@ pub(super) struct Tick {
     /// See [`crate::recording::Interval`].
     pub(super) commit_later: bool,
     pub(super) unfinished: bool,
+    pub(super) ends_round: bool,
     pub(super) halve: bool,
     /// Scan all live blocks.
     pub(super) scan: bool,
@@ -131,6 +132,15 @@ impl Schedule {
         }
         Tick {
             scan,
+            ..self.interval(now)
+        }
+    }
+
+    /// A round ends at `now` (since the start), and an interval with it.
+    pub(super) fn round(&mut self, now: Duration) -> Tick {
+        self.ended = None;
+        Tick {
+            ends_round: true,
             ..self.interval(now)
         }
     }

@@ -23,6 +23,7 @@ use super::{
     plan::{Plan, default_output, meta},
     priority::Priority,
     readiness::{pidfd, watch},
+    rounds::Rounds,
     sampling::Costs,
     schedule::{Schedule, Tick},
     signals::{Signals, pass_on},
@@ -165,7 +166,7 @@ fn output(plan: &Plan, launched: Option<&Launched>, redactor: &Redactor) -> Path
 }
 
 async fn record_now(
-    plan: Plan,
+    mut plan: Plan,
     targets: &[Target],
     launched: &mut Option<Launched>,
     ready: impl FnOnce(&Plan, &Path, &[Untraced]),
@@ -215,7 +216,8 @@ async fn record_now(
     .map_err(system("start a thread"))?;
     let ending = Ending::watch(output.clone(), launched.is_some());
     let ending = ending.map_err(system("watch for signals"))?;
-    let mut session = Session::new(ring, plan.capture.as_deref(), ending, meta)?;
+    let rounds = Rounds::new(plan.rounds.take()).map_err(system("wait for rounds"))?;
+    let mut session = Session::new(ring, plan.capture.as_deref(), ending, rounds, meta)?;
 
     let result = session
         .run(
@@ -227,6 +229,7 @@ async fn record_now(
             |untraced| ready(&plan, &output, untraced),
         )
         .await;
+    session.rounds.close();
     session.ending.enter(Stage::Releasing);
     // A command whose recording ended early goes on with its work, and so do descendants.
     let manner = Manner::beside(collector.shares_terminal());
@@ -319,6 +322,7 @@ struct Session {
     /// SIGUSR1: search for holders now.
     searches: Signal,
     ending: Ending,
+    rounds: Rounds,
     meta: Meta,
 }
 
@@ -327,6 +331,7 @@ impl Session {
         ring: Ring,
         capture: Option<&Path>,
         ending: Ending,
+        rounds: Rounds,
         meta: Meta,
     ) -> Result<Self, SessionError> {
         let ring = watch(ring).map_err(system("watch the ring buffer"))?;
@@ -337,6 +342,7 @@ impl Session {
             signals: Signals::watch()?,
             searches: signal(SignalKind::user_defined1()).map_err(system("watch SIGUSR1"))?,
             ending,
+            rounds,
             meta,
         })
     }
@@ -441,6 +447,12 @@ impl Session {
                     collector.interval(now, tick)?;
                     let cost = sampled.elapsed().max(collector.cost_of_writing());
                     next = begin + schedule.until_next(cost);
+                }
+                () = self.rounds.ended() => {
+                    while !self.drain(collector)? {}
+                    let tick = schedule.round(start.elapsed());
+                    collector.interval(clock::monotonic_ns(), tick)?;
+                    self.rounds.recorded();
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => {

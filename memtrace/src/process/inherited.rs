@@ -2,6 +2,8 @@
 //! a launched command is to get the same.
 
 use std::{
+    io,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
     ptr,
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -29,6 +31,22 @@ extern "C" fn look() {
             open.store(libc::fcntl(fd, libc::F_GETFD) != -1, Ordering::Relaxed);
         }
     }
+}
+
+/// A descriptor that this process was given for itself: a launched command does not get it.
+///
+/// # Errors
+/// It is not open, or it is standard input, output or error.
+pub(crate) fn descriptor(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd <= libc::STDERR_FILENO {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the call changes a flag of a descriptor, and no memory.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and whoever started this process has given it away.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether SIGPIPE was ignored.

@@ -156,6 +156,8 @@ pub struct Interval {
     pub commit_later: bool,
     /// It is not over yet, and is written in case that memtrace is killed: the next one takes its place.
     pub unfinished: bool,
+    /// The program has done its work once more, see [`Recording::rounds`].
+    pub ends_round: bool,
     /// Merge pairs of intervals afterwards: there are too many.
     pub halve: bool,
     pub changes: Changes,

@@ -8,7 +8,7 @@ use super::{CgroupSample, MemorySample, SystemSample};
 pub(super) const APPLICATION_ID: i64 = 0x6d74_7263;
 
 /// `user_version` of the SQLite header.
-pub(super) const VERSION: i64 = 16;
+pub(super) const VERSION: i64 = 17;
 
 /// From this version on, recordings have no journal beside them, see [`super::file`].
 pub(super) const WITHOUT_JOURNAL: i64 = 11;
@@ -86,6 +86,9 @@ CREATE TABLE interval (
     time_ns INTEGER NOT NULL,
     emitted INTEGER NOT NULL,
     received INTEGER NOT NULL
+);
+CREATE TABLE round (
+    interval INTEGER PRIMARY KEY
 );
 CREATE TABLE site (
     id INTEGER PRIMARY KEY,

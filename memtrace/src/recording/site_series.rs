@@ -38,18 +38,39 @@ impl Recording {
     pub(crate) fn site_series(&self, most: usize) -> Result<SiteSeries, Error> {
         self.connection()
             .unchecked_transaction()
-            .and_then(|transaction| series(&transaction, most))
+            .and_then(|transaction| {
+                let all = intervals(&transaction, "SELECT id, time_ns FROM interval ORDER BY id")?;
+                let chosen = chosen(all.len(), most);
+                let chosen: Vec<_> = chosen.iter().map(|index| all[*index]).collect();
+                series(&transaction, &chosen)
+            })
+            .map_err(|error| self.reading(&error))
+    }
+
+    /// Figures of each site before the first round of a program that repeats its work, and after each.
+    pub(crate) fn rounds(&self) -> Result<SiteSeries, Error> {
+        let of_rounds =
+            "SELECT id, time_ns FROM interval JOIN round ON round.interval = id ORDER BY id";
+        self.connection()
+            .unchecked_transaction()
+            .and_then(|transaction| {
+                let chosen = intervals(&transaction, of_rounds)?;
+                series(&transaction, &chosen)
+            })
             .map_err(|error| self.reading(&error))
     }
 }
 
-fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries> {
-    let intervals: Vec<(i64, u64)> = transaction
-        .prepare("SELECT id, time_ns FROM interval ORDER BY id")?
+/// Intervals, and the end of each.
+fn intervals(transaction: &Transaction, sql: &str) -> rusqlite::Result<Vec<(i64, u64)>> {
+    transaction
+        .prepare(sql)?
         .query_map([], |row| Ok((row.get(0)?, uint(row, 1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
-    let chosen = chosen(intervals.len(), most);
-    let ends: Vec<i64> = chosen.iter().map(|index| intervals[*index].0).collect();
+        .collect()
+}
+
+fn series(transaction: &Transaction, chosen: &[(i64, u64)]) -> rusqlite::Result<SiteSeries> {
+    let ends: Vec<i64> = chosen.iter().map(|(id, _)| *id).collect();
     let keys: HashMap<i64, SiteKey> = transaction
         .prepare("SELECT id, process, layer, stack, by_allocator, device FROM site")?
         .query_map([], |row| {
@@ -73,6 +94,9 @@ fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries
     while let Some(row) = rows.next()? {
         let interval: i64 = row.get(0)?;
         let slot = ends.partition_point(|end| *end < interval);
+        if slot == ends.len() {
+            break;
+        }
         let Some(key) = keys.get(&row.get(1)?) else {
             continue;
         };
@@ -87,7 +111,7 @@ fn series(transaction: &Transaction, most: usize) -> rusqlite::Result<SiteSeries
         }
     }
     Ok(SiteSeries {
-        times_ns: chosen.iter().map(|index| intervals[*index].1).collect(),
+        times_ns: chosen.iter().map(|(_, time)| *time).collect(),
         sites: changes,
     })
 }

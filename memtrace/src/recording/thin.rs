@@ -30,12 +30,14 @@ const PAIRS: &str = "CREATE TEMP TABLE pair (old INTEGER PRIMARY KEY, new INTEGE
 impl Writer {
     /// Takes every two intervals together, from the first on: half of them are left.
     pub(super) fn halve(&mut self) -> rusqlite::Result<()> {
-        let ids: Vec<i64> = self
+        let intervals: Vec<(i64, bool)> = self
             .connection()
-            .prepare_cached("SELECT id FROM interval ORDER BY id")?
-            .query_map([], |row| row.get(0))?
+            .prepare_cached(
+                "SELECT id, id IN (SELECT interval FROM round) FROM interval ORDER BY id",
+            )?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?;
-        let pairs: HashMap<i64, i64> = ids.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        let pairs = pairs(&intervals);
         self.connection().execute_batch(PAIRS)?;
         for (old, new) in &pairs {
             self.put("pair", &[params![old, new]])?;
@@ -68,6 +70,21 @@ impl Writer {
         self.connection().execute(sql, [])?;
         Ok(())
     }
+}
+
+/// Each interval that goes, and the next one, which it goes into. An interval that ends a round stays.
+fn pairs(intervals: &[(i64, bool)]) -> HashMap<i64, i64> {
+    let mut pairs = HashMap::new();
+    let mut intervals = intervals.iter();
+    while let Some((old, ends_round)) = intervals.next() {
+        if *ends_round {
+            continue;
+        }
+        if let Some((new, _)) = intervals.next() {
+            pairs.insert(*old, *new);
+        }
+    }
+    pairs
 }
 
 /// Copies figures that only the earlier interval of each pair has into the later one.

@@ -327,6 +327,9 @@ impl Writer {
                 int(interval.received)
             ]],
         )?;
+        if interval.ends_round {
+            self.put("round", &[params![id]])?;
+        }
         for process in &interval.folded {
             self.written.take_back(&self.connection, *process)?;
         }

@@ -21,12 +21,12 @@ pub(crate) fn outcome(outcome: &Outcome) -> Option<String> {
             _ => format!("failed: {condition}"),
         },
     };
-    let amount = outcome.measured.map(|measured| amount(condition, measured));
+    let amount = outcome.measured.map(|measured| amount(outcome, measured));
     match (amount, limit(condition)) {
         (Some(amount), Some(limit)) => {
             line += &format!(
                 ": {amount}, more than {}",
-                self::amount(condition, limit as f64)
+                self::amount(outcome, limit as f64)
             );
         }
         (Some(amount), None) => line += &format!(": {amount}"),
@@ -59,7 +59,9 @@ fn one(outcome: &Outcome) -> Value {
         "state": state,
         "measured": outcome.measured.map(|measured| measured.round() as i64),
         "limit": limit(outcome.condition),
+        "rounds": outcome.rounds,
         "unit": match outcome.condition {
+            _ if outcome.rounds.is_some() => "bytes/round",
             Condition::Leak | Condition::Growth(_) => "bytes/s",
             Condition::Live(_) => "bytes",
         },
@@ -76,11 +78,12 @@ fn limit(condition: Condition) -> Option<u64> {
     }
 }
 
-fn amount(condition: Condition, bytes: f64) -> String {
+fn amount(outcome: &Outcome, bytes: f64) -> String {
     let bytes = size(bytes.max(0.0) as u64);
-    match condition {
-        Condition::Leak | Condition::Growth(_) => format!("{bytes}/s"),
-        Condition::Live(_) => bytes,
+    match (outcome.rounds, outcome.condition) {
+        (Some(rounds), _) => format!("{bytes} in each of {rounds} rounds"),
+        (None, Condition::Leak | Condition::Growth(_)) => format!("{bytes}/s"),
+        (None, Condition::Live(_)) => bytes,
     }
 }
 
@@ -113,6 +116,7 @@ mod tests {
             condition: Condition::Growth(1 << 20),
             state: State::Holds,
             measured: Some(3.0 * f64::from(1 << 20)),
+            rounds: None,
             allocates: Some(&frame),
             keeper: None,
         };
@@ -136,13 +140,27 @@ mod tests {
         };
         assert_eq!(outcome(&passed), None);
 
-        let json = outcomes_json(&[passed.clone(), failed], Some("a.mtr"));
+        let json = outcomes_json(&[passed.clone(), failed.clone()], Some("a.mtr"));
         assert_eq!(json["failed"], true);
         assert_eq!(json["recording"], "a.mtr");
         assert_eq!(json["conditions"][0]["state"], "passed");
         assert_eq!(json["conditions"][1]["measured"], 3 << 20);
         assert_eq!(json["conditions"][1]["limit"], 1 << 20);
         assert!(json.to_string().len() < 600, "{json}");
+        let by_rounds = Outcome {
+            condition: Condition::Leak,
+            rounds: Some(10),
+            ..failed
+        };
+        let line = outcome(&by_rounds).unwrap();
+        assert!(
+            line.starts_with("failed: leak: 3.0 MiB in each of 10 rounds, allocated by handle"),
+            "{line}"
+        );
+        assert_eq!(
+            outcomes_json(&[by_rounds], None)["conditions"][0]["unit"],
+            "bytes/round"
+        );
         let fine = outcomes_json(&[passed, open], None);
         assert_eq!(fine["failed"], false);
     }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     analysis::{
+        rounds::Rounds,
         suppressions::Suppressions,
         system::SystemSeries,
         verdict::{Diagnosis, diagnose},
@@ -18,7 +19,7 @@ use crate::{
     render::{Error, Series, diff as rendered_diff},
     view::{
         By, Filter, Metric,
-        fail_on::{Condition, check},
+        fail_on::{Condition, Judged, check},
         fixture,
     },
 };
@@ -98,7 +99,12 @@ fn recorded_programs_are_as_the_schema_says() {
         let diagnosis = written(|out| diagnosis_json(out, &found, None, &all));
         assert_valid("diagnosis", &diagnosis);
         let conditions = [Condition::Leak, Condition::Growth(1), Condition::Live(1)];
-        let outcomes = conditions.map(|condition| check(condition, &found, &snapshot));
+        let judged = Judged {
+            found,
+            end: snapshot,
+            rounds: Some(Rounds::default()),
+        };
+        let outcomes = conditions.map(|condition| check(condition, &judged));
         assert_valid("run", &outcomes_json(&outcomes, Some("a.mtr")));
     }
     assert!(verdicts > RECORDED.len());

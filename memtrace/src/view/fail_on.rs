@@ -7,6 +7,7 @@ use super::{
     findings::{self, Finding, findings},
 };
 use crate::{
+    analysis::rounds::Rounds,
     analysis::verdict::{Class, Diagnosis, Evidence, Keeper, Scope, Verdict},
     event::Layer,
     frames::{Frame, own_line},
@@ -68,28 +69,61 @@ pub(crate) enum State<'a> {
     Undetermined(Option<&'a Evidence>),
 }
 
+/// What conditions are compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    pub(crate) found: Diagnosis,
+    /// The recording at its end.
+    pub(crate) end: Snapshot,
+    /// If the command reported rounds.
+    pub(crate) rounds: Option<Rounds>,
+}
+
 /// A condition and what was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome<'a> {
     pub(crate) condition: Condition,
     pub(crate) state: State<'a>,
-    /// Bytes, or bytes per second.
+    /// Bytes, bytes per second, or bytes per round.
     pub(crate) measured: Option<f64>,
+    /// The number of rounds, if it was decided by them.
+    pub(crate) rounds: Option<usize>,
     /// The line that allocates most of it.
     pub(crate) allocates: Option<&'a Frame>,
     pub(crate) keeper: Option<&'a Keeper>,
 }
 
-/// Compares a recording with a condition; `end` is its state at the end.
-pub(crate) fn check<'a>(
-    condition: Condition,
-    found: &'a Diagnosis,
-    end: &'a Snapshot,
-) -> Outcome<'a> {
-    match condition {
-        Condition::Leak => leak(found),
-        Condition::Growth(limit) => growth(limit, found),
-        Condition::Live(limit) => live(limit, end),
+/// Compares a recording with a condition.
+pub(crate) fn check(condition: Condition, judged: &Judged) -> Outcome<'_> {
+    match (condition, &judged.rounds) {
+        (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds, &judged.found),
+        (Condition::Leak, None) => leak(&judged.found),
+        (Condition::Growth(limit), _) => growth(limit, &judged.found),
+        (Condition::Live(limit), _) => live(limit, &judged.end),
+    }
+}
+
+/// What a program keeps of each round is exact: no trend is needed.
+fn leak_of_rounds<'a>(rounds: &'a Rounds, found: &'a Diagnosis) -> Outcome<'a> {
+    let largest = rounds.kept.first();
+    let sites = largest.map_or(&[][..], |kept| &kept.sites);
+    let keeper = found
+        .verdicts
+        .iter()
+        .find_map(|verdict| match verdict.scope {
+            Scope::Site(site) if sites.contains(&site) => verdict.keeper.as_ref(),
+            _ => None,
+        });
+    Outcome {
+        condition: Condition::Leak,
+        state: match largest {
+            Some(_) => State::Holds,
+            None => State::DoesNotHold,
+        },
+        measured: Some(rounds.per_round() as f64),
+        rounds: Some(rounds.number),
+        allocates: largest.and_then(|kept| kept.line.as_ref()),
+        keeper,
     }
 }
 
@@ -121,6 +155,7 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
             None => or_undetermined(found),
         },
         measured: of_sites.or_else(|| rate(|scope| *scope == Scope::Process)),
+        rounds: None,
         allocates: largest.and_then(|verdict| line(verdict, found)),
         keeper: largest.and_then(|verdict| verdict.keeper.as_ref()),
     }
@@ -146,6 +181,7 @@ fn growth(limit: u64, found: &Diagnosis) -> Outcome<'_> {
             false => or_undetermined(found),
         },
         measured: Some(rate),
+        rounds: None,
         allocates: line.and_then(|line| line.allocates),
         keeper: line.and_then(|line| line.keeper),
     }
@@ -174,6 +210,7 @@ fn live(limit: u64, end: &Snapshot) -> Outcome<'_> {
             false => State::DoesNotHold,
         },
         measured: Some(bytes as f64),
+        rounds: None,
         allocates: line,
         keeper: None,
     }

@@ -165,6 +165,31 @@ fn merged_intervals_keep_their_meaning() {
 }
 
 #[test]
+fn intervals_that_end_rounds_stay() {
+    let (_directory, path) = temporary();
+    let mut writer = Writer::create(&path, false, &meta()).unwrap();
+    writer.process(&process(1, None)).unwrap();
+    let rounds = [3, 4, 9];
+    for n in 1..=12 {
+        let interval = Interval {
+            ends_round: rounds.contains(&n),
+            halve: [5, 8, 12].contains(&n),
+            ..interval(n, vec![(key(1, 1), site(n, n))])
+        };
+        writer.interval(&interval).unwrap();
+    }
+    writer.finish(START + 13 * SECOND).unwrap();
+
+    let recording = Recording::open(&path).unwrap();
+    assert!(recording.intervals().unwrap().len() < 8);
+    let series = recording.rounds().unwrap();
+    assert_eq!(series.times_ns, rounds.map(|n| START + n * SECOND));
+    let live = series.sites[&key(1, 1)].iter();
+    let live: Vec<u64> = live.map(|(_, point)| point.live_bytes).collect();
+    assert_eq!(live, rounds.map(|n| site(n, n).totals.live_bytes));
+}
+
+#[test]
 fn folded_processes_leave_no_rows_when_intervals_are_merged() {
     let (_directory, path) = temporary();
     let mut writer = Writer::create(&path, false, &meta()).unwrap();
