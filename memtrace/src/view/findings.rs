@@ -438,10 +438,10 @@ fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
     }
 }
 
-/// The lines of the sites that have the class of their process; `of_process`: all verdicts on it and on its sites.
-fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]) -> Vec<Line<'a>> {
+/// The lines of the sites that have the class of their process; `all`: the verdicts on it and on its sites.
+fn lines<'a>(found: &'a Diagnosis, process: &'a Verdict, all: &[&'a Verdict]) -> Vec<Line<'a>> {
     let mut lines: Vec<Line> = Vec::new();
-    let sites = of_process.iter().filter(|of| is_behind(of, process.class));
+    let sites = all.iter().filter(|of| is_behind(of, process.class));
     let place = place(process);
     for verdict in sites {
         let Scope::Site(key) = verdict.scope else {
@@ -482,7 +482,10 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
                 _ => verdict.blocks.unwrap_or(0.0),
             },
             holes: holes(found, key),
-            next: &verdict.next,
+            next: match verdict.class {
+                Class::Undetermined => &process.next,
+                _ => &verdict.next,
+            },
         };
         add(&mut lines, line, parts);
     }
@@ -491,10 +494,14 @@ fn lines<'a>(found: &'a Diagnosis, process: &Verdict, of_process: &[&'a Verdict]
 }
 
 /// Whether the site of a verdict is behind growth of this class. Shared memory that the program maps and keeps is a leak of
-/// the site that maps it.
+/// the site that maps it. Page-locked memory is allocated by its sites, whatever becomes of them.
 fn is_behind(of: &Verdict, class: Class) -> bool {
-    let is_mapping = matches!(&of.scope, Scope::Site(key) if key.layer == Layer::Vm);
-    of.class == class || class == Class::Shmem && of.class == Class::Leak && is_mapping
+    let is_in = |layer| matches!(&of.scope, Scope::Site(key) if key.layer == layer);
+    match (class, of.class) {
+        (Class::Shmem, Class::Leak) if is_in(Layer::Vm) => true,
+        (Class::Pinned, Class::Undetermined) if is_in(Layer::Pinned) => of.rate > Some(0.0),
+        (class, of_site) => class == of_site,
+    }
 }
 
 /// The rate of the blocks of two sites together.

@@ -395,6 +395,24 @@ fn growth_of_the_machine_is_not_of_a_process() {
 }
 
 #[test]
+fn page_locked_memory_has_its_line_although_the_site_is_undetermined() {
+    let mut found = leak();
+    let site = SiteKey {
+        layer: Layer::Pinned,
+        ..SITE
+    };
+    found.verdicts = vec![
+        verdict(Class::Pinned, Scope::Process, 2_097_152.0),
+        verdict(Class::Undetermined, Scope::Site(site), 1_900_000.0),
+    ];
+    let text = text(&found);
+    assert!(
+        text.contains("\n  allocated by  Classifier.forward"),
+        "{text}"
+    );
+}
+
+#[test]
 fn shared_memory_that_grows_meanwhile_is_mentioned_unless_a_process_has_it() {
     static GROWS: Statement = Statement {
         name: SHARED_MEANWHILE,
