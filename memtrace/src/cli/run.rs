@@ -17,7 +17,7 @@ use crate::{
     progress::{Progress, say},
     recording::{self, At, Recording},
     render,
-    view::fail_on::{Condition, Judged, State, check},
+    view::fail_on::{Condition, Judged, Outcome, State, check},
 };
 
 /// Run a command and fail if its memory leaks or grows
@@ -27,9 +27,9 @@ use crate::{
     after_help = "\
 The exit status is that of the command if it failed; otherwise --exit-code if a condition holds, and 0 if none does. \
 It is 2 if nothing could be recorded. A condition that cannot be decided does not fail the run, but is reported: \
-`leak` and `growth` need a command that runs for 10 seconds or longer.
+`leak` and `growth` need a command that runs for 10 seconds or longer, unless it has rounds.
 
-Without --output, the recording is removed unless a condition holds.
+Without --output, the recording is removed unless a condition holds or is undetermined.
 
 Examples:
   memtrace run --fail-on leak -- ./server --self-test
@@ -38,7 +38,7 @@ Examples:
 )]
 pub(crate) struct RunArgs {
     /// Fail if this holds; may be repeated: `leak`, the verdict of `memtrace diagnose`, on a process or a line;
-    /// `growth=SIZE/s`, if the growth that reports state for the processes adds up to more; `live=SIZE`, if more was
+    /// `undetermined`, if it cannot be decided whether there is a leak; `growth=SIZE/s`, if the growth that reports state for the processes adds up to more; `live=SIZE`, if more was
     /// allocated by malloc and its relatives, or as arenas of Python, and never freed, not even at the exit
     #[arg(long, value_name = "CONDITION", required = true)]
     fail_on: Vec<Condition>,
@@ -117,15 +117,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         .map(|condition| check(*condition, &judged))
         .collect();
     let fails = outcomes.iter().any(|of| of.state == State::Holds);
-    let kept = (fails || folder.is_none()).then(|| file.display().to_string());
-    if let Some(folder) = folder.filter(|_| fails) {
+    let is_open = |of: &Outcome| matches!(of.state, State::Undetermined(Some(_)));
+    let tells = fails || outcomes.iter().any(is_open);
+    let kept = (tells || folder.is_none()).then(|| file.display().to_string());
+    if let Some(folder) = folder.filter(|_| tells) {
         // Its name is printed below.
         let _ = folder.keep();
     }
     for line in outcomes.iter().filter_map(render::outcome) {
         say(&line);
     }
-    if let Some(kept) = kept.as_ref().filter(|_| fails) {
+    if let Some(kept) = kept.as_ref().filter(|_| tells) {
         say(&format!("next: memtrace diagnose {}", for_shell(kept)));
     }
     if let Some(path) = &args.json {

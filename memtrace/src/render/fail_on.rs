@@ -14,10 +14,16 @@ pub(crate) fn outcome(outcome: &Outcome) -> Option<String> {
     let mut line = match outcome.state {
         State::DoesNotHold => return None,
         State::Undetermined(_) => {
-            return Some(format!("undetermined: {condition}: {}", why(outcome)));
+            let grows = outcome.allocates.map(|frame| stack::line(frame, false));
+            let grows = grows.map_or_else(String::new, |line| format!("; grows most: {line}"));
+            return Some(format!(
+                "undetermined: {condition}: {}{grows}",
+                why(outcome)
+            ));
         }
         State::Holds => match condition {
             Condition::Live(_) => "failed: live at the end".to_owned(),
+            Condition::Undetermined => "failed: it is undetermined whether memory leaks".to_owned(),
             _ => format!("failed: {condition}"),
         },
     };
@@ -62,7 +68,7 @@ fn one(outcome: &Outcome) -> Value {
         "rounds": outcome.rounds,
         "unit": match outcome.condition {
             _ if outcome.rounds.is_some() => "bytes/round",
-            Condition::Leak | Condition::Growth(_) => "bytes/s",
+            Condition::Leak | Condition::Undetermined | Condition::Growth(_) => "bytes/s",
             Condition::Live(_) => "bytes",
         },
         "line": line,
@@ -73,7 +79,7 @@ fn one(outcome: &Outcome) -> Value {
 
 fn limit(condition: Condition) -> Option<u64> {
     match condition {
-        Condition::Leak => None,
+        Condition::Leak | Condition::Undetermined => None,
         Condition::Growth(limit) | Condition::Live(limit) => Some(limit),
     }
 }
@@ -82,8 +88,8 @@ fn amount(outcome: &Outcome, bytes: f64) -> String {
     let bytes = size(bytes.max(0.0) as u64);
     match (outcome.rounds, outcome.condition) {
         (Some(rounds), _) => format!("{bytes} in each of {rounds} rounds"),
-        (None, Condition::Leak | Condition::Growth(_)) => format!("{bytes}/s"),
         (None, Condition::Live(_)) => bytes,
+        (None, _) => format!("{bytes}/s"),
     }
 }
 
@@ -132,7 +138,8 @@ mod tests {
         let line = outcome(&open).unwrap();
         assert_eq!(
             line,
-            "undetermined: growth: no process ran long enough to be judged"
+            "undetermined: growth: no process ran long enough to be judged; grows most: handle  \
+             /srv/app.py:12  [Python]"
         );
         let passed = Outcome {
             state: State::DoesNotHold,

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, str::FromStr};
 
 use super::{
     Filter,
-    findings::{self, Finding, findings},
+    findings::{self, Finding, Named, findings},
 };
 use crate::{
     analysis::rounds::Rounds,
@@ -21,6 +21,8 @@ use crate::{
 pub(crate) enum Condition {
     /// A verdict is `leak` or `gpu-leak`.
     Leak,
+    /// Whether there is such a verdict cannot be decided.
+    Undetermined,
     /// The processes together grow by more than this, bytes per second.
     Growth(u64),
     /// More than this is live at the end, bytes.
@@ -33,12 +35,13 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is not a condition; give `leak`, `growth=SIZE/s` such as `growth=1m/s`, or \
-                 `live=SIZE` such as `live=100m`"
+                "`{text}` is not a condition; give `leak`, `undetermined`, `growth=SIZE/s` such as \
+                 `growth=1m/s`, or `live=SIZE` such as `live=100m`"
             )
         };
         match text.split_once('=') {
             None if text == "leak" => Ok(Self::Leak),
+            None if text == "undetermined" => Ok(Self::Undetermined),
             Some(("growth", rate)) => {
                 let size = rate.strip_suffix("/s").ok_or_else(wrong)?;
                 units::parse_size(size).map(Self::Growth)
@@ -53,6 +56,7 @@ impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Leak => "leak",
+            Self::Undetermined => "undetermined",
             Self::Growth(_) => "growth",
             Self::Live(_) => "live",
         })
@@ -88,7 +92,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) measured: Option<f64>,
     /// The number of rounds, if it was decided by them.
     pub(crate) rounds: Option<usize>,
-    /// The line that allocates most of it.
+    /// The line that allocates most of it; of a condition that is undetermined, the line whose memory grows most.
     pub(crate) allocates: Option<&'a Frame>,
     pub(crate) keeper: Option<&'a Keeper>,
 }
@@ -98,8 +102,25 @@ pub(crate) fn check(condition: Condition, judged: &Judged) -> Outcome<'_> {
     match (condition, &judged.rounds) {
         (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds, &judged.found),
         (Condition::Leak, None) => leak(&judged.found),
+        (Condition::Undetermined, rounds) => undetermined(rounds.as_ref(), &judged.found),
         (Condition::Growth(limit), _) => growth(limit, &judged.found),
         (Condition::Live(limit), _) => live(limit, &judged.end),
+    }
+}
+
+/// Whether `leak` is undetermined.
+fn undetermined<'a>(rounds: Option<&Rounds>, found: &'a Diagnosis) -> Outcome<'a> {
+    let of_leak = leak(found);
+    let is_open = rounds.is_none() && matches!(of_leak.state, State::Undetermined(_));
+    Outcome {
+        condition: Condition::Undetermined,
+        state: match is_open {
+            true => State::Holds,
+            false => State::DoesNotHold,
+        },
+        measured: None,
+        allocates: of_leak.allocates.filter(|_| is_open),
+        ..of_leak
     }
 }
 
@@ -148,17 +169,36 @@ fn leak(found: &Diagnosis) -> Outcome<'_> {
     };
     let of_sites = rate(|scope| matches!(scope, Scope::Site(_)));
     let largest = largest_site(leaks.clone());
+    let state = match leaks.clone().next() {
+        Some(_) => State::Holds,
+        None => or_undetermined(found),
+    };
+    let is_open = matches!(state, State::Undetermined(_));
+    let allocates = match largest {
+        Some(verdict) => line(verdict, found),
+        None if is_open => grows_most(found),
+        None => None,
+    };
     Outcome {
         condition: Condition::Leak,
-        state: match leaks.clone().next() {
-            Some(_) => State::Holds,
-            None => or_undetermined(found),
-        },
+        state,
         measured: of_sites.or_else(|| rate(|scope| *scope == Scope::Process)),
         rounds: None,
-        allocates: largest.and_then(|verdict| line(verdict, found)),
+        allocates,
         keeper: largest.and_then(|verdict| verdict.keeper.as_ref()),
     }
+}
+
+/// The line that the first screen of a diagnosis names first.
+fn grows_most(found: &Diagnosis) -> Option<&Frame> {
+    let findings = findings(found, &Filter::default());
+    findings.iter().find_map(|of| match of.lines.first() {
+        Some(line) => line.allocates,
+        None => match of.named {
+            Some(Named::Largest { line, .. }) => Some(line),
+            _ => None,
+        },
+    })
 }
 
 /// The rates that a report has for the processes, added up.
@@ -283,6 +323,7 @@ mod tests {
     fn conditions_are_read() {
         let read = |text: &str| text.parse::<Condition>();
         assert_eq!(read("leak"), Ok(Condition::Leak));
+        assert_eq!(read("undetermined"), Ok(Condition::Undetermined));
         assert_eq!(read("growth=1m/s"), Ok(Condition::Growth(1 << 20)));
         assert_eq!(read("live=100k"), Ok(Condition::Live(100 << 10)));
         for wrong in [
@@ -341,6 +382,14 @@ mod tests {
         assert_eq!(beside(Class::ProcessLeak), "does not hold");
         assert_eq!(beside(Class::FdLeak), "holds");
         assert_eq!(state(vec![]), "undetermined");
+        let is_open = |verdicts| undetermined(None, &found(verdicts)).state == State::Holds;
+        assert!(is_open(vec![verdict(Class::Undetermined, None)]));
+        assert!(!is_open(vec![verdict(Class::None, None)]));
+        assert!(!is_open(vec![verdict(Class::Leak, Some(10.0))]));
+        // Rounds decide.
+        let rounds = Rounds::default();
+        let none = found(vec![]);
+        assert_eq!(undetermined(Some(&rounds), &none).state, State::DoesNotHold);
     }
 
     #[test]
