@@ -83,9 +83,10 @@ def pytest_runtest_call(item):
     for _ in range(marker.kwargs.get("warm_up", WARM_UP)):
         item.runtest()
     report.round()
-    for _ in range(marker.kwargs["rounds"]):
+    rounds = marker.kwargs["rounds"]
+    for left in reversed(range(rounds)):
         item.runtest()
-        report.round()
+        report.round(is_last=not left)
 
 
 class Reporter:
@@ -94,7 +95,7 @@ class Reporter:
     def __init__(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
 
-    def round(self):
+    def round(self, is_last=False):
         # What pytest keeps of a test's log until its end is none of the test's own.
         for handler in logging.getLogger().handlers:
             if hasattr(handler, "records"):
@@ -102,7 +103,7 @@ class Reporter:
         clear_caches()
         gc.collect()
         try:
-            self.socket.sendall(b"r")
+            self.socket.sendall(b"e" if is_last else b"r")
             # Nothing is read if memtrace is gone.
             self.socket.recv(1)
         except OSError:

@@ -2,13 +2,16 @@
 
 use std::cmp::Reverse;
 
-use super::suppressions::Suppressions;
+use super::{
+    suppressions::Suppressions,
+    verdict::{Keeper, keeper_of},
+};
 use crate::{
     event::Layer,
     frames::{Frame, own_line},
     hash::FastMap,
     ledger::{ProcessId, SiteKey},
-    recording::{SitePoint, SiteSeries, Stacks},
+    recording::{Holders, SitePoint, SiteSeries, Stacks},
 };
 
 /// Fewer rounds cannot tell what stays from what the first ones left behind.
@@ -26,7 +29,7 @@ pub(crate) struct Rounds {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kept {
     pub(crate) line: Option<Frame>,
-    pub(crate) sites: Vec<SiteKey>,
+    pub(crate) keeper: Option<Keeper>,
     /// Bytes.
     pub(crate) per_round: u64,
 }
@@ -49,6 +52,7 @@ enum Place<'a> {
 pub(crate) fn judge(
     series: &SiteSeries,
     stacks: &Stacks,
+    holders: &FastMap<SiteKey, Holders>,
     suppressions: &Suppressions,
 ) -> Option<Rounds> {
     let number = series.times_ns.len().checked_sub(1)?;
@@ -84,14 +88,17 @@ pub(crate) fn judge(
                 Place::Site(_) => None,
             };
             let per_round = per_round(&live)?;
+            let holders = sites.iter().filter_map(|site| holders.get(site));
+            let keepers = holders.filter_map(|of| keeper_of(of, stacks));
+            let keeper = keepers.map(|(keeper, _)| keeper).find(Keeper::is_certain);
             Some(Kept {
                 line,
-                sites,
+                keeper,
                 per_round,
             })
         })
         .collect();
-    kept.sort_by_key(|kept| (Reverse(kept.per_round), kept.sites.iter().min().copied()));
+    kept.sort_by_key(|kept| Reverse(kept.per_round));
     Some(Rounds { number, kept })
 }
 

@@ -149,7 +149,12 @@ fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<Judged> {
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, suppressions)?;
     let end = recording.snapshot(At::End)?;
     Ok(Judged {
-        rounds: rounds::judge(&recording.rounds()?, &end.stacks, suppressions),
+        rounds: rounds::judge(
+            &recording.rounds()?,
+            &end.stacks,
+            &found.holders,
+            suppressions,
+        ),
         found,
         end,
     })

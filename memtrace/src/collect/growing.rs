@@ -46,6 +46,8 @@ struct Window {
     born: Range<u64>,
     /// Least age, ns.
     least_age: u64,
+    /// Whether all of it may be the process's start.
+    may_be_start: bool,
 }
 
 impl Window {
@@ -55,6 +57,15 @@ impl Window {
         Window {
             born: since_ns + least_age..now_ns.saturating_sub(least_age),
             least_age,
+            may_be_start: true,
+        }
+    }
+
+    /// For rounds of the same work, the first of which began at `since_ns`.
+    fn of_rounds(since_ns: u64, now_ns: u64) -> Window {
+        Window {
+            may_be_start: false,
+            ..Window::of(since_ns, now_ns)
         }
     }
 
@@ -63,6 +74,7 @@ impl Window {
         Window {
             born: since_ns..now_ns,
             least_age: 0,
+            may_be_start: true,
         }
     }
 
@@ -76,7 +88,8 @@ impl Window {
     }
 
     fn is_long_enough(&self) -> bool {
-        self.seconds() + 2.0 * self.least_age as f64 / 1e9 >= LEAST_SECONDS
+        let seconds = self.seconds() + 2.0 * self.least_age as f64 / 1e9;
+        !self.may_be_start || seconds >= LEAST_SECONDS
     }
 }
 
@@ -126,6 +139,8 @@ impl Growing {
 pub(super) enum Which {
     /// Those that grow.
     Growing,
+    /// Those that grow since the first round of the same work, at this time (CLOCK_MONOTONIC ns).
+    GrowingSince(u64),
     /// The largest ones: whatever fills the memory is among them, even if it began to grow a moment ago.
     Largest,
 }
@@ -139,6 +154,7 @@ pub(super) fn chosen(
 ) -> Vec<Growing> {
     let windows = running.iter().map(|running| match which {
         Which::Growing => Window::of(running.since_ns, now_ns),
+        Which::GrowingSince(round) => Window::of_rounds(running.since_ns.max(round), now_ns),
         Which::Largest => Window::whole(running.since_ns, now_ns),
     });
     let windows: Vec<Window> = windows.collect();
@@ -169,13 +185,14 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     }
     let mut growing = ledger.survivors(tgid, &window.born, window.least_age);
     let holes = match which {
-        Which::Growing if !growing.is_empty() => holes(ledger, tgid),
-        _ => FastMap::default(),
+        Which::Largest => FastMap::default(),
+        _ if growing.is_empty() => FastMap::default(),
+        _ => holes(ledger, tgid),
     };
     let hole = |of: &Survivors| holes.get(&of.site).copied().unwrap_or(0);
     let of_any_age = match which {
-        Which::Growing => ledger.survivors(tgid, &window.all(), 0),
         Which::Largest => Vec::new(),
+        _ => ledger.survivors(tgid, &window.all(), 0),
     };
     // Buffers that are enlarged all the time are never old.
     let buffers = of_any_age.iter();
@@ -183,19 +200,19 @@ fn of_process(which: Which, ledger: &Ledger, tgid: u32, window: &Window) -> Vec<
     let filling = growing.iter().filter(|of| fills_up(of, window));
     let filling = filling.chain(buffers).filter(|of| is_large(of, hole(of)));
     let mut filling: Vec<Survivors> = match which {
-        Which::Growing => filling.copied().collect(),
         Which::Largest => Vec::new(),
+        _ => filling.copied().collect(),
     };
     filling.sort_by_key(|of| Reverse(of.bytes));
     growing.retain(|of| {
         let is_wanted = match which {
-            Which::Growing => grows(of),
             // Address space need not be memory.
             Which::Largest => of.site.layer != Layer::Vm,
+            _ => grows(of),
         };
         is_wanted && is_large(of, hole(of))
     });
-    if which == Which::Growing {
+    if which != Which::Largest {
         let chosen: BTreeSet<SiteKey> = growing.iter().map(|of| of.site).collect();
         growing.extend(of_any_age.into_iter().filter(|of| {
             !chosen.contains(&of.site) && swells(of, window) && is_large(of, hole(of))

@@ -1,5 +1,5 @@
 //! Rounds of a program that repeats its work: it reports the end of each over a socket, and waits until everything
-//! before has been recorded.
+//! before has been recorded. After the last one it also waits for a search for what keeps memory.
 
 use std::{
     io,
@@ -8,13 +8,22 @@ use std::{
 
 use tokio::net::UnixStream;
 
+use crate::clock;
+
 /// Most rounds of a recording: the intervals that end them are never merged.
 const MOST: u32 = 1000;
+
+/// The byte that reports the end of the last round. Others report that there will be more.
+const LAST: u8 = b'e';
 
 /// memtrace's end of the socket, while there may be more rounds.
 pub(super) struct Rounds {
     socket: Option<UnixStream>,
     left: u32,
+    /// When the first one began, CLOCK_MONOTONIC ns.
+    first_ns: Option<u64>,
+    /// The program waits for an answer.
+    pub(super) is_waiting: bool,
 }
 
 impl Rounds {
@@ -31,17 +40,23 @@ impl Rounds {
         Ok(Self {
             socket: socket.map(watched).transpose()?,
             left: MOST,
+            first_ns: None,
+            is_waiting: false,
         })
     }
 
-    /// Waits for the end of a round; for ever, if there will be none.
-    pub(super) async fn ended(&mut self) {
+    /// Waits for the end of a round; for ever, if there will be none. After the last round: when the first one began,
+    /// CLOCK_MONOTONIC ns.
+    pub(super) async fn ended(&mut self) -> Option<u64> {
         while let Some(socket) = &mut self.socket {
+            let mut report = [0];
             let readable = socket.readable().await;
-            match readable.and_then(|()| socket.try_read(&mut [0])) {
+            match readable.and_then(|()| socket.try_read(&mut report)) {
                 Ok(1) if self.left > 0 => {
                     self.left -= 1;
-                    return;
+                    self.is_waiting = true;
+                    let first = *self.first_ns.get_or_insert_with(clock::monotonic_ns);
+                    return (report[0] == LAST).then_some(first);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Closed, or more than can be kept: the program goes on without.
@@ -57,7 +72,8 @@ impl Rounds {
     }
 
     /// Lets the program go on.
-    pub(super) fn recorded(&mut self) {
+    pub(super) fn go_on(&mut self) {
+        self.is_waiting = false;
         let answered = self.socket.as_ref().map(|socket| socket.try_write(&[0]));
         if !matches!(answered, Some(Ok(_))) {
             self.socket = None;
@@ -82,12 +98,17 @@ mod tests {
         let program = std::thread::spawn(move || {
             let mut theirs = theirs;
             let mut answer = [1];
-            theirs.write_all(b"r").unwrap();
-            theirs.read_exact(&mut answer).unwrap();
+            for report in [b"r", b"e"] {
+                theirs.write_all(report).unwrap();
+                theirs.read_exact(&mut answer).unwrap();
+            }
             answer
         });
-        rounds.ended().await;
-        rounds.recorded();
+        assert_eq!(rounds.ended().await, None);
+        assert!(rounds.is_waiting);
+        rounds.go_on();
+        assert_eq!(rounds.ended().await, rounds.first_ns);
+        rounds.go_on();
         assert_eq!(program.join().unwrap(), [0]);
         // The program has ended: no more rounds, and nothing to do meanwhile.
         let more = tokio::time::timeout(Duration::from_millis(1), rounds.ended());

@@ -65,11 +65,27 @@ impl Collector {
             let is_meant = |process: &Process| {
                 of.place.is_none() || process.cgroup.is_some_and(|it| of.groups.contains(&it))
             };
-            self.begin_search(Some(cause), now_ns, None, is_meant);
+            self.begin_search(Which::Largest, Some(cause), now_ns, None, is_meant);
         } else if early.search.is_none() && early.is_regular_due(now_ns) {
-            self.begin_search(None, now_ns, None, |_| true);
+            self.begin_search(Which::Growing, None, now_ns, None, |_| true);
         }
         Ok(())
+    }
+
+    /// Searches for what keeps memory of rounds of the same work, the first of which began at `since_ns`. Returns whether
+    /// a search has begun.
+    pub(super) fn search_after_rounds(&mut self, since_ns: u64, now_ns: u64) -> bool {
+        if !self.early.as_mut().is_some_and(Early::make_way) {
+            return false;
+        }
+        self.begin_search(Which::GrowingSince(since_ns), None, now_ns, None, |_| true);
+        self.is_searching()
+    }
+
+    /// Whether a search is in progress.
+    pub(super) fn is_searching(&self) -> bool {
+        let early = self.early.as_ref();
+        early.is_some_and(|early| early.search.is_some())
     }
 
     /// The user wants to know the holders now. A search in progress goes on.
@@ -83,7 +99,8 @@ impl Collector {
             return announce(["a search is in progress".to_owned()]);
         }
         let known = early.lines.len();
-        self.begin_search(Some("on request".to_owned()), now_ns, None, |_| true);
+        let cause = Some("on request".to_owned());
+        self.begin_search(Which::Largest, cause, now_ns, None, |_| true);
         if let Some(early) = &mut self.early {
             match &mut early.search {
                 Some(search) => search.is_awaited = true,
@@ -108,7 +125,7 @@ impl Collector {
             *searches += 1;
             let cause = "when a device was out of memory".to_owned();
             let halted = self.halt(tgid).then(|| (tgid, Instant::now()));
-            self.begin_search(Some(cause), now_ns, halted, |process| {
+            self.begin_search(Which::Largest, Some(cause), now_ns, halted, |process| {
                 process.row.tgid == tgid
             });
             let is_searched = |early: &Early| early.search.is_some();
@@ -118,9 +135,9 @@ impl Collector {
         }
     }
 
-    /// Without a `cause`, the growing sites are searched for, otherwise the largest.
     fn begin_search(
         &mut self,
+        which: Which,
         cause: Option<String>,
         now_ns: u64,
         halted: Option<(u32, Instant)>,
@@ -130,10 +147,6 @@ impl Collector {
         let mut notes = Vec::new();
         let mut tasks = Vec::new();
         let (mut sites, mut left) = (0, MOST_BLOCKS);
-        let which = match cause {
-            Some(_) => Which::Largest,
-            None => Which::Growing,
-        };
         for of in growing::chosen(which, &self.accounts.ledger, &running, now_ns) {
             let tgid = of.running.tgid;
             match self.accounts.ledger.copy_heap(tgid, left) {

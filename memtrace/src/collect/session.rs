@@ -429,6 +429,9 @@ impl Session {
                     let now = clock::monotonic_ns();
                     collector.end_old_imports(now);
                     collector.look_ahead(now).map_err(CollectError::from)?;
+                    if self.rounds.is_waiting && !collector.is_searching() {
+                        self.rounds.go_on();
+                    }
                 }
                 () = tables.notified() => collector.look_around(),
                 () = sleep_until(next) => {
@@ -448,11 +451,13 @@ impl Session {
                     let cost = sampled.elapsed().max(collector.cost_of_writing());
                     next = begin + schedule.until_next(cost);
                 }
-                () = self.rounds.ended() => {
+                began_ns = self.rounds.ended() => {
                     while !self.drain(collector)? {}
-                    let tick = schedule.round(start.elapsed());
-                    collector.interval(clock::monotonic_ns(), tick)?;
-                    self.rounds.recorded();
+                    let now = clock::monotonic_ns();
+                    collector.interval(now, schedule.round(start.elapsed()))?;
+                    if !began_ns.is_some_and(|began| collector.search_after_rounds(began, now)) {
+                        self.rounds.go_on();
+                    }
                 }
                 _ = async { child.as_ref().map(AsyncFd::readable)?.await.ok() },
                     if child.is_some() => {

@@ -100,7 +100,7 @@ pub(crate) struct Outcome<'a> {
 /// Compares a recording with a condition.
 pub(crate) fn check(condition: Condition, judged: &Judged) -> Outcome<'_> {
     match (condition, &judged.rounds) {
-        (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds, &judged.found),
+        (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds),
         (Condition::Leak, None) => leak(&judged.found),
         (Condition::Undetermined, rounds) => undetermined(rounds.as_ref(), &judged.found),
         (Condition::Growth(limit), _) => growth(limit, &judged.found),
@@ -125,16 +125,8 @@ fn undetermined<'a>(rounds: Option<&Rounds>, found: &'a Diagnosis) -> Outcome<'a
 }
 
 /// What a program keeps of each round is exact: no trend is needed.
-fn leak_of_rounds<'a>(rounds: &'a Rounds, found: &'a Diagnosis) -> Outcome<'a> {
+fn leak_of_rounds(rounds: &Rounds) -> Outcome<'_> {
     let largest = rounds.kept.first();
-    let sites = largest.map_or(&[][..], |kept| &kept.sites);
-    let keeper = found
-        .verdicts
-        .iter()
-        .find_map(|verdict| match verdict.scope {
-            Scope::Site(site) if sites.contains(&site) => verdict.keeper.as_ref(),
-            _ => None,
-        });
     Outcome {
         condition: Condition::Leak,
         state: match largest {
@@ -144,7 +136,7 @@ fn leak_of_rounds<'a>(rounds: &'a Rounds, found: &'a Diagnosis) -> Outcome<'a> {
         measured: Some(rounds.per_round() as f64),
         rounds: Some(rounds.number),
         allocates: largest.and_then(|kept| kept.line.as_ref()),
-        keeper,
+        keeper: largest.and_then(|kept| kept.keeper.as_ref()),
     }
 }
 
