@@ -79,6 +79,10 @@ fn a_test_fails_if_a_line_keeps_memory_of_each_round() {
     assert!((pages..pages + 20_000).contains(&kept), "{text}");
     assert!(text.contains("  allocated by  test_that_keeps  "), "{text}");
     assert!(text.contains("test_rounds.py:11 "), "{text}");
+    assert!(
+        text.contains("  kept by test_rounds.KEPT (list, 6,600 items)"),
+        "{text}"
+    );
     let recording = text
         .lines()
         .find_map(|line| line.strip_prefix("  recording     "));
