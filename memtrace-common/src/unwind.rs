@@ -8,7 +8,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{
-    arch::{FP_TO_CFA, GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE},
+    arch::{FP_TO_CFA, RETURN_ADDRESS_SIZE, SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_PC, SIGNAL_SP},
     wire::wire_enum,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub struct Rule {
     /// A [`cfa`] kind: where the canonical frame address (CFA) is.
     pub cfa: u8,
-    /// An [`fp`] kind, for the frame pointer, and above it a [`bx`] kind.
+    /// An [`fp`] kind, for the frame pointer, and above it an [`extra`] kind.
     pub fp: u8,
     /// Bytes, see [`fp`].
     pub fp_offset: i16,
@@ -53,8 +53,8 @@ pub mod cfa {
     /// too: only then is a zero the mark of the outermost frame (psABI, section 3.4.1), and not just a register that
     /// was 0.
     pub const FRAME_POINTER: u8 = 9;
-    /// CFA = rbx + o, of glibc's trampoline to functions that are bound when first called.
-    pub const BX: u8 = 10;
+    /// CFA = the extra register + o. On x86-64: of glibc's trampoline to functions that are bound when first called.
+    pub const EXTRA: u8 = 10;
 }
 
 /// Values of [`Rule::fp`]; `o` is [`Rule::fp_offset`].
@@ -69,9 +69,9 @@ pub mod fp {
     pub const MASK: u8 = 3;
 }
 
-/// Values of [`Rule::fp`] above [`fp::MASK`]: for rbx. Other values, times 8, are how far below the
+/// Values of [`Rule::fp`] above [`fp::MASK`]: for the extra register. Other values, times 8, are how far below the
 /// CFA it was saved.
-pub mod bx {
+pub mod extra {
     pub const SHIFT: u32 = 2;
     /// Unchanged.
     pub const SAME: u8 = 0;
@@ -86,13 +86,13 @@ impl Rule {
         Some(i32::from(addend) << 16 | i32::from(offset.cast_unsigned()))
     }
 
-    /// A [`bx`] kind for a register saved at CFA + `offset`.
-    pub fn bx_at(offset: i64) -> u8 {
+    /// An [`extra`] kind for a register saved at CFA + `offset`.
+    pub fn extra_at(offset: i64) -> u8 {
         let slots = offset.checked_neg().filter(|below| below % 8 == 0);
         let slots = slots.and_then(|below| u8::try_from(below / 8).ok());
         slots
-            .filter(|slots| (1..bx::LOST).contains(slots))
-            .unwrap_or(bx::LOST)
+            .filter(|slots| (1..extra::LOST).contains(slots))
+            .unwrap_or(extra::LOST)
     }
 }
 
@@ -106,14 +106,15 @@ pub struct Registers {
     pub pc: u64,
     pub sp: u64,
     pub fp: u64,
-    /// rbx, or where it was saved: few walks need it, so it is not read before.
-    pub bx: u64,
-    /// The meaning of `bx`: an [`rbx`] kind.
-    pub bx_is: u64,
+    /// The extra register, or where it was saved: few walks need it, so it is not read before. It is rbx on x86-64, and
+    /// the link register on aarch64.
+    pub extra: u64,
+    /// The meaning of `extra`: a [`held`] kind.
+    pub extra_is: u64,
 }
 
-/// Values of [`Registers::bx_is`].
-pub mod rbx {
+/// Values of [`Registers::extra_is`].
+pub mod held {
     pub const VALUE: u64 = 0;
     /// Absolute address of the value.
     pub const ADDRESS: u64 = 1;
@@ -194,10 +195,10 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     let cfa = match rule.cfa {
         cfa::SP => at.sp.wrapping_add(offset),
         cfa::FP => at.fp.wrapping_add(offset),
-        cfa::BX => {
-            let value = match at.bx_is {
-                rbx::VALUE => at.bx,
-                rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable)?,
+        cfa::EXTRA => {
+            let value = match at.extra_is {
+                held::VALUE => at.extra,
+                held::ADDRESS => memory.read(at.extra).ok_or(End::Unreadable)?,
                 _ => return Err(End::UnsupportedRule),
             };
             value.wrapping_add(offset)
@@ -234,11 +235,11 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
                     .ok_or(End::Unreadable)
             };
             let registers = Registers {
-                fp: read(GREG_RBP)?,
-                sp: read(GREG_RSP)?,
-                pc: read(GREG_RIP)?,
-                bx: at.sp.wrapping_add(GREG_RBX),
-                bx_is: rbx::ADDRESS,
+                fp: read(SIGNAL_FP)?,
+                sp: read(SIGNAL_SP)?,
+                pc: read(SIGNAL_PC)?,
+                extra: at.sp.wrapping_add(SIGNAL_EXTRA),
+                extra_is: held::ADDRESS,
             };
             return Ok(Caller { registers, slot: 0 });
         }
@@ -270,19 +271,19 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             End::Complete
         });
     }
-    let (bx, bx_is) = match rule.fp >> bx::SHIFT {
+    let (extra, extra_is) = match rule.fp >> extra::SHIFT {
         // Generated code saves any registers.
-        _ if rule.cfa == cfa::FRAME_POINTER => (0, rbx::UNKNOWN),
-        bx::SAME => (at.bx, at.bx_is),
-        bx::LOST => (0, rbx::UNKNOWN),
-        slots => (cfa.wrapping_sub(u64::from(slots) << 3), rbx::ADDRESS),
+        _ if rule.cfa == cfa::FRAME_POINTER => (0, held::UNKNOWN),
+        extra::SAME => (at.extra, at.extra_is),
+        extra::LOST => (0, held::UNKNOWN),
+        slots => (cfa.wrapping_sub(u64::from(slots) << 3), held::ADDRESS),
     };
     let registers = Registers {
         pc,
         sp: cfa,
         fp,
-        bx,
-        bx_is,
+        extra,
+        extra_is,
     };
     Ok(Caller { registers, slot })
 }

@@ -10,7 +10,7 @@ use memtrace_common::numbered_path::WORDS;
 use memtrace_common::{
     event::PendingReturn,
     process::FileKey,
-    unwind::{Registers, rbx},
+    unwind::{Registers, held},
 };
 
 #[cfg(feature = "legacy")]
@@ -281,11 +281,11 @@ pub(crate) fn user_registers(to: &mut Registers) {
 #[inline(always)]
 fn registers_at(regs: u64) -> Registers {
     Registers {
-        pc: read(regs + offset::IP),
+        pc: read(regs + offset::PC),
         sp: read(regs + offset::SP),
-        fp: read(regs + offset::BP),
-        bx: read(regs + offset::BX),
-        bx_is: rbx::VALUE,
+        fp: read(regs + offset::FP),
+        extra: read(regs + offset::EXTRA),
+        extra_is: held::VALUE,
     }
 }
 

@@ -7,7 +7,7 @@
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::Array};
-use memtrace_common::unwind::{Registers, cfa, fp, rbx};
+use memtrace_common::unwind::{Registers, cfa, fp, held};
 
 use crate::{
     argument::{Argument, As},
@@ -45,11 +45,11 @@ pub(crate) struct Step {
     pc: u64,
     sp: u64,
     fp: u64,
-    bx: u64,
+    extra: u64,
     word: u64,
     /// Where `fp` was read; 0: it is the thread's.
     fp_from: u64,
-    /// Flags below, and [`Registers::bx_is`] above [`BX_SHIFT`].
+    /// Flags below, and [`Registers::extra_is`] above [`EXTRA_SHIFT`].
     flags: u64,
 }
 
@@ -59,7 +59,7 @@ const HOLDS: u64 = 1;
 const IS_RETURN: u64 = 2;
 /// The frame pointer matters.
 const USES_FP: u64 = 4;
-const BX_SHIFT: u32 = 8;
+const EXTRA_SHIFT: u32 = 8;
 
 /// The memo of the walk before, and that of this one.
 #[inline(always)]
@@ -154,13 +154,13 @@ pub(crate) fn forget(old: &mut Memo) {
     old.reads.open();
 }
 
-/// rbx after steps that hold: where a frame among them saved it, or as it was.
+/// The extra register after steps that hold: where a frame among them saved it, or as it was.
 #[inline(always)]
 fn carry(step: &Step, at: &mut Registers) {
-    let bx_is = step.flags >> BX_SHIFT;
-    if bx_is != rbx::VALUE {
-        at.bx = step.bx;
-        at.bx_is = bx_is;
+    let extra_is = step.flags >> EXTRA_SHIFT;
+    if extra_is != held::VALUE {
+        at.extra = step.extra;
+        at.extra_is = extra_is;
     }
 }
 
@@ -198,12 +198,12 @@ pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Mem
     let step = &old.steps[index as usize & (STEPS - 1)];
     let next = &old.steps[(index + 1) as usize & (STEPS - 1)];
     let at = &mut state.at;
-    let bx_is = step.flags >> BX_SHIFT;
+    let extra_is = step.flags >> EXTRA_SHIFT;
     if step.pc != at.pc
         || step.sp != sp
         || (step.flags & IS_RETURN) >> 1 != state.is_return
-        || bx_is != at.bx_is
-        || (bx_is == rbx::ADDRESS && step.bx != at.bx)
+        || extra_is != at.extra_is
+        || (extra_is == held::ADDRESS && step.extra != at.extra)
     {
         return 0;
     }
@@ -297,7 +297,7 @@ pub(crate) extern "C" fn keep(
     let aligned = (caller_sp | state.memo.fp_from) & 7 == 0;
     let on_stack = by_rule && aligned;
     let by_stack = how & found::BY_ROW != 0 && on_stack;
-    let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
+    let mut flags = at.extra_is << EXTRA_SHIFT | (state.is_return & 1) << 1;
     if by_stack && how & found::IS_PLAIN != 0 {
         flags |= HOLDS;
     }
@@ -313,7 +313,7 @@ pub(crate) extern "C" fn keep(
         step.pc = at.pc;
         step.sp = at.sp;
         step.fp = fp;
-        step.bx = at.bx;
+        step.extra = at.extra;
         step.word = state.row.word;
         step.fp_from = fp_from;
         step.flags = flags;

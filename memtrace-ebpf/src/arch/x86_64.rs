@@ -1,16 +1,16 @@
 //! x86-64: the System V calling convention, as Linux uses it.
 
 use aya_ebpf::bindings::pt_regs;
-use memtrace_common::unwind::{Registers, rbx};
+use memtrace_common::unwind::{Registers, held};
 
 use super::Arguments;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/asm/ptrace.h), which user tools
 /// know as the ABI of ptrace(2).
 pub(crate) mod offset {
-    pub(crate) const BP: u64 = 4 * 8;
-    pub(crate) const BX: u64 = 5 * 8;
-    pub(crate) const IP: u64 = 16 * 8;
+    pub(crate) const FP: u64 = 4 * 8;
+    pub(crate) const EXTRA: u64 = 5 * 8;
+    pub(crate) const PC: u64 = 16 * 8;
     pub(crate) const SP: u64 = 19 * 8;
     /// Bytes of all.
     #[cfg(feature = "legacy")]
@@ -100,7 +100,7 @@ fn of_caller(registers: &pt_regs, pc: u64, sp: u64) -> Registers {
         pc,
         sp,
         fp: registers.rbp,
-        bx: registers.rbx,
-        bx_is: rbx::VALUE,
+        extra: registers.rbx,
+        extra_is: held::VALUE,
     }
 }

@@ -6,7 +6,7 @@ mod x86_64;
 
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use x86_64::{
-    BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
+    CFA_AT_ENTRY, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
     THREAD_OFFSET, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, general,
     interrupted, jumps, thread_pointer, unwinding_from,
 };

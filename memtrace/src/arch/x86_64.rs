@@ -11,8 +11,8 @@ use std::mem::offset_of;
 
 use gimli::{Register, X86_64};
 use memtrace_common::{
-    arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE},
-    unwind::{Registers, rbx},
+    arch::{RETURN_ADDRESS_SIZE, SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_PC, SIGNAL_SP},
+    unwind::{Registers, held},
 };
 use object::elf;
 
@@ -28,7 +28,7 @@ pub(crate) const PC: Register = X86_64::RA;
 pub(crate) const SP: Register = X86_64::RSP;
 pub(crate) const FP: Register = X86_64::RBP;
 /// Another callee-saved register, by which code that realigns its stack may find its frame.
-pub(crate) const BX: Register = X86_64::RBX;
+pub(crate) const EXTRA: Register = X86_64::RBX;
 
 /// Offset of the return address from the canonical frame address.
 pub(crate) const RETURN_ADDRESS: i64 = -RETURN_ADDRESS_SIZE.cast_signed();
@@ -39,10 +39,10 @@ pub(crate) const CFA_AT_ENTRY: i64 = RETURN_ADDRESS_SIZE.cast_signed();
 
 /// Registers in a signal frame, and their offsets from the stack pointer.
 pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
-    (PC, GREG_RIP),
-    (SP, GREG_RSP),
-    (FP, GREG_RBP),
-    (BX, GREG_RBX),
+    (PC, SIGNAL_PC),
+    (SP, SIGNAL_SP),
+    (FP, SIGNAL_FP),
+    (EXTRA, SIGNAL_EXTRA),
 ];
 
 /// The code through which probed functions return from Linux 6.11 on (arch/x86/kernel/uprobes.c,
@@ -135,8 +135,8 @@ pub(crate) fn unwinding_from(registers: &libc::user_regs_struct) -> Registers {
         pc: registers.rip,
         sp: registers.rsp,
         fp: registers.rbp,
-        bx: registers.rbx,
-        bx_is: rbx::VALUE,
+        extra: registers.rbx,
+        extra_is: held::VALUE,
     }
 }
 

@@ -9,7 +9,7 @@ use gimli::{
     CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
     UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow,
 };
-use memtrace_common::unwind::{Rule, bx, cfa, fp};
+use memtrace_common::unwind::{Rule, cfa, extra, fp};
 
 pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
 pub(super) const STOP: Rule = bare(cfa::STOP);
@@ -84,7 +84,7 @@ pub(super) fn rule<'data>(
     match (cfa, fp) {
         (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
             cfa,
-            fp: fp | bx_of(row.register(arch::BX)) << bx::SHIFT,
+            fp: fp | extra_of(row.register(arch::EXTRA)) << extra::SHIFT,
             fp_offset,
             cfa_offset,
         },
@@ -97,7 +97,7 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     Some(match shape {
         Shape::Offset(arch::SP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
         Shape::Offset(arch::FP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
-        Shape::Offset(arch::BX, offset) => (cfa::BX, i32::try_from(offset).ok()?),
+        Shape::Offset(arch::EXTRA, offset) => (cfa::EXTRA, i32::try_from(offset).ok()?),
         Shape::Deref(arch::SP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
         Shape::Deref(arch::FP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
         Shape::Plt(from) => (cfa::PLT, from),
@@ -105,12 +105,12 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     })
 }
 
-/// A kind of [`bx`].
-fn bx_of(rule: Option<RegisterRule<usize>>) -> u8 {
+/// A kind of [`extra`].
+fn extra_of(rule: Option<RegisterRule<usize>>) -> u8 {
     match rule {
-        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => bx::SAME,
-        Some(RegisterRule::Offset(offset)) => Rule::bx_at(offset),
-        Some(_) => bx::LOST,
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => extra::SAME,
+        Some(RegisterRule::Offset(offset)) => Rule::extra_at(offset),
+        Some(_) => extra::LOST,
     }
 }
 
