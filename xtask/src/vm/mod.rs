@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -148,6 +148,8 @@ pub(crate) struct Session {
     release: (u32, u32),
     /// The release from uname.
     pub(crate) kernel: String,
+    /// The folder is another run's when it is dropped.
+    _turn: File,
 }
 
 impl Session {
@@ -173,7 +175,12 @@ impl Session {
         let architecture = machine.architecture;
         let of_file = Path::new(name).file_name().unwrap_or_default();
         let folder = results().join(architecture.folder(Path::new(of_file)));
-        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        let mut lock = folder.clone().into_os_string();
+        lock.push(".lock");
+        let turn = File::create(lock)?;
+        turn.lock()?;
+        fs::remove_dir_all(&folder)?;
         fs::create_dir_all(&folder)?;
         let targets = architecture.builds().join("test-targets");
         fs::create_dir_all(&targets)?;
@@ -215,6 +222,7 @@ impl Session {
             folder,
             release,
             kernel,
+            _turn: turn,
         })
     }
 
