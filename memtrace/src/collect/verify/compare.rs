@@ -147,7 +147,7 @@ impl Space {
         }
         let mut outcome = Outcome::incomparable("");
         let at = sample.at;
-        let mut registers = arch::UnwindRegisters::new(at.pc, at.sp, at.fp);
+        let mut registers = arch::unwind_registers(&at);
         let mut copy = Copy {
             sample,
             missed: false,
@@ -192,7 +192,7 @@ impl Space {
                     let wanted = rule.map(|(base, offset)| {
                         let base = match base {
                             Base::Sp => registers.sp(),
-                            Base::Fp => registers.bp(),
+                            Base::Fp => arch::frame_pointer(&registers),
                         };
                         base.wrapping_add_signed(offset)
                     });
@@ -235,8 +235,9 @@ impl Space {
 /// address.
 fn cross(registers: &mut arch::UnwindRegisters, copy: &mut Copy<'_>) -> Option<u64> {
     let frame = registers.sp();
-    let [pc, sp, fp] = arch::interrupted(|offset| copy.read(frame.wrapping_add(offset)).ok())?;
-    *registers = arch::UnwindRegisters::new(pc, sp, fp);
+    let read = |offset| copy.read(frame.wrapping_add(offset)).ok();
+    let (pc, interrupted) = arch::interrupted(read)?;
+    *registers = interrupted;
     Some(pc)
 }
 
