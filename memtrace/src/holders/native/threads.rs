@@ -14,6 +14,7 @@ use crate::{
 };
 use std::{fs, ops::Range, path::Path};
 
+/// Pages of some kernels are multiples of it.
 const PAGE: u64 = 4 << 10;
 
 /// Bytes of glibc's `struct pthread` if its file has no size: more than any version's.
