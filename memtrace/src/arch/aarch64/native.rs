@@ -3,6 +3,7 @@
 use std::{
     io,
     mem::{self, offset_of},
+    ops::Range,
 };
 
 use gimli::{AArch64, Register};
@@ -41,6 +42,36 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 3] =
 
 /// Bits of an address of user space (Documentation/arch/arm64/memory.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 48;
+
+/// Bytes at the upper end of a stack in which glibc's `struct pthread` begins: above it is thread-local storage.
+pub(crate) const CONTROL_BELOW_TOP: usize = 32 << 10;
+
+/// glibc's `tcbhead_t` at the thread pointer: { dtv, private }.
+const HEAD: u64 = 16;
+
+/// The thread control block of a thread: glibc's `struct pthread`, of this size, is below the thread pointer
+/// (TLS_PRE_TCB_SIZE, sysdeps/aarch64/nptl/tls.h).
+pub(crate) fn control(pointer: u64, size: u64) -> Range<u64> {
+    pointer.saturating_sub(size)..pointer.saturating_add(HEAD)
+}
+
+/// Whether a `struct pthread` is at an address; `read` takes the distance from there. It has no pointer to itself, but its
+/// list of robust mutexes, behind the thread's id, refers to itself when it is empty, twice (nptl/descr.h).
+pub(crate) fn is_control(at: u64, tid_at: u64, read: impl Fn(u64) -> Option<u64>) -> bool {
+    let list = tid_at + 16;
+    let itself = at.checked_add(list);
+    itself.is_some() && read(list - 8) == itself && read(list) == itself
+}
+
+/// From the thread pointer to the address of the table of thread-local storage.
+pub(crate) const STORAGE_TABLE: u64 = 0;
+
+/// Where thread-local storage is that a thread has from its beginning, if it has so many bytes: above the head (ELF for
+/// the Arm 64-bit Architecture, section 12.1, and ELF Handling for Thread-Local Storage, variant I).
+pub(crate) fn storage(pointer: u64, size: u64) -> Range<u64> {
+    let start = pointer.saturating_add(HEAD);
+    start..start.saturating_add(size)
+}
 
 /// Probed functions return to a breakpoint, not through code (kernel/events/uprobes.c, `arch_uprobe_trampoline`).
 pub(crate) const TRAMPOLINE: [(u32, i32); 1] = [(0, 0)];

@@ -139,7 +139,7 @@ impl Effect {
         }
         let opcode = instruction.bits(22, 2);
         // For 16-byte vectors, 2 is a store.
-        let is_load = opcode == 1 || (opcode > 1 && !is_vector);
+        let is_load = opcode % 2 == 1 || (opcode == 2 && !is_vector);
         // An offset of 12 bits; one of 9 bits, without those that change the base; one in a register.
         let has_register = instruction.is(0x3b20_0c00, 0x3820_0800);
         let is_known = instruction.is(0x3b00_0000, 0x3900_0000)

@@ -59,7 +59,7 @@ fn a_site_is_behind_instructions_that_only_compute() {
         0xa940_0c02, // ldp x2, x3, [x0]
         0x3dc0_0000, // ldr q0, [x0]
         0xd53b_d054, // mrs x20, tpidr_el0
-        0x9e67_0020, // fmov d0, x1
+        0x9e67_0025, // fmov d5, x1
         0x9bc1_7c02, // umulh x2, x0, x1
         0x8b21_4001, // add x1, x0, w1, uxtw
         0xd280_00b0, // mov x16, #5
