@@ -9,8 +9,17 @@ pub(super) use instructions::{addresses_taken, forwards, jumps, probe_site, retu
 /// Number of general registers, which `struct pt_regs` begins with (arch/arm64/include/asm/ptrace.h); `sp` follows.
 const GENERAL: u8 = 31;
 
-/// See [`super::register`].
-pub(super) fn register(name: &str) -> Option<u8> {
+/// See [`super::operand`]: `x0`, `[sp]`, `[x29, -56]`.
+pub(super) fn operand(text: &str) -> Option<(u8, Option<i64>)> {
+    let Some(place) = text.strip_prefix('[') else {
+        return Some((register(text)?, None));
+    };
+    let place = place.strip_suffix(']')?;
+    let (name, offset) = place.split_once(", ").unwrap_or((place, "0"));
+    Some((register(name)?, Some(offset.parse().ok()?)))
+}
+
+fn register(name: &str) -> Option<u8> {
     if name == "sp" {
         return Some(GENERAL);
     }

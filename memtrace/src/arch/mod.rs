@@ -11,11 +11,14 @@ use aarch64::native;
 #[cfg(target_arch = "x86_64")]
 use x86_64::native;
 
+#[cfg(test)]
+pub(crate) use native::here;
 pub(crate) use native::{
-    ADDRESS_BITS, CFA_AT_ENTRY, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC, RETURN_EINTR, SP,
-    SystemCall, THREAD_OFFSET, THREAD_POINTER, TRAMPOLINE, ThreadRegisters, UnwindCache,
-    UnwindRegisters, Unwinder, frame_pointer, general, interrupted, read_registers, thread_pointer,
-    unwind_registers, unwinding_from, write_registers,
+    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC,
+    RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET, THREAD_POINTER, TRAMPOLINE,
+    ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR, control, frame_pointer,
+    general, interrupted, is_control, read_registers, storage, thread_pointer, unwind_registers,
+    unwinding_from, write_registers,
 };
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use tracee::{Request, Tracee};
@@ -37,6 +40,14 @@ impl Architecture {
     } else {
         Architecture::X86_64
     };
+
+    /// Bytes of its shortest instruction.
+    pub(crate) const fn shortest(self) -> u64 {
+        match self {
+            Architecture::Aarch64 => 4,
+            Architecture::X86_64 | Architecture::Other(_) => 1,
+        }
+    }
 }
 
 /// Most bytes of a function's beginning that decide about its site, if its size is not known.
@@ -108,11 +119,12 @@ pub(crate) fn addresses_taken(architecture: Architecture, body: &[u8], start: u6
     }
 }
 
-/// Place of a register in the `struct pt_regs` of a machine, in words; `name` is the assembler's.
-pub(crate) fn register(architecture: Architecture, name: &str) -> Option<u8> {
+/// Where an operand is that an assembler would write as `text`: the place of a register in the kernel's `struct pt_regs`,
+/// in words, and for one in memory the bytes from where that register points.
+pub(crate) fn operand(architecture: Architecture, text: &str) -> Option<(u8, Option<i64>)> {
     match architecture {
-        Architecture::X86_64 => x86_64::register(name),
-        Architecture::Aarch64 => aarch64::register(name),
+        Architecture::X86_64 => x86_64::operand(text),
+        Architecture::Aarch64 => aarch64::operand(text),
         Architecture::Other(_) => None,
     }
 }

@@ -15,8 +15,23 @@ const REGISTERS: [&str; 20] = [
     "rdi", "", "", "", "", "rsp",
 ];
 
-/// See [`super::register`].
-pub(super) fn register(name: &str) -> Option<u8> {
+/// See [`super::operand`]: `%rax`, `-56(%rbp)`.
+pub(super) fn operand(text: &str) -> Option<(u8, Option<i64>)> {
+    let (offset, name) = match text.strip_suffix(')') {
+        Some(place) => {
+            let (offset, name) = place.split_once('(')?;
+            let offset = match offset {
+                "" => 0,
+                offset => offset.parse().ok()?,
+            };
+            (Some(offset), name)
+        }
+        None => (None, text),
+    };
+    Some((register(name.strip_prefix('%')?)?, offset))
+}
+
+fn register(name: &str) -> Option<u8> {
     let mut names = REGISTERS.iter();
     let place = names.position(|known| *known == name && !name.is_empty())?;
     u8::try_from(place).ok()

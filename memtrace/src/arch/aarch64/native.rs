@@ -251,6 +251,26 @@ pub(crate) fn thread_pointer(registers: &ThreadRegisters) -> u64 {
     registers.thread_pointer
 }
 
+/// Whose instructions call frame information may have: here those say where return addresses are signed (DWARF for the Arm
+/// 64-bit Architecture, section 4.4).
+pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
+
+/// This thread's registers.
+#[cfg(test)]
+#[inline(always)]
+pub(crate) fn here() -> Registers {
+    let mut at = Registers {
+        extra_is: held::UNKNOWN,
+        ..Registers::default()
+    };
+    // SAFETY: reads three registers.
+    unsafe {
+        std::arch::asm!("adr {}, .", "mov {}, sp", "mov {}, x29",
+            out(reg) at.pc, out(reg) at.sp, out(reg) at.fp);
+    }
+    at
+}
+
 /// framehop's unwinder, as it is named for this architecture.
 pub(crate) type Unwinder<S> = framehop::aarch64::UnwinderAarch64<S>;
 pub(crate) type UnwindCache = framehop::aarch64::CacheAarch64<framehop::MayAllocateDuringUnwind>;

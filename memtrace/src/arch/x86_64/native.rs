@@ -3,6 +3,7 @@
 use std::{
     io,
     mem::{self, offset_of},
+    ops::Range,
     ptr,
 };
 
@@ -46,6 +47,30 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
 
 /// Bits of an address of user space (Documentation/arch/x86/x86_64/mm.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 47;
+
+/// Bytes at the upper end of a stack in which glibc's `struct pthread` begins.
+pub(crate) const CONTROL_BELOW_TOP: usize = 8 << 10;
+
+/// The thread control block of a thread: glibc's `struct pthread`, of this size, is at the thread pointer.
+pub(crate) fn control(pointer: u64, size: u64) -> Range<u64> {
+    pointer..pointer.saturating_add(size)
+}
+
+/// Whether a `struct pthread` is at an address; `read` takes the distance from there. glibc's `tcbhead_t`, with which
+/// it begins, has { self, dtv, self }.
+pub(crate) fn is_control(at: u64, _tid_at: u64, read: impl Fn(u64) -> Option<u64>) -> bool {
+    read(0) == Some(at) && read(16) == Some(at)
+}
+
+/// From the thread pointer to the address of the table of thread-local storage: tcbhead_t of glibc and struct pthread of
+/// musl begin alike, { self, dtv }.
+pub(crate) const STORAGE_TABLE: u64 = 8;
+
+/// Where thread-local storage is that a thread has from its beginning, if it has so many bytes: below the thread pointer
+/// (ELF Handling for Thread-Local Storage, section 3.4.6).
+pub(crate) fn storage(pointer: u64, size: u64) -> Range<u64> {
+    pointer.saturating_sub(size)..pointer
+}
 
 /// The code through which probed functions return from Linux 6.11 on (arch/x86/kernel/uprobes.c,
 /// `uretprobe_trampoline_entry`): three pushes of a register, the last of which becomes the return
@@ -151,6 +176,25 @@ pub(crate) fn unwinding_from(registers: &ThreadRegisters) -> Registers {
 /// Address of the thread control block.
 pub(crate) fn thread_pointer(registers: &ThreadRegisters) -> u64 {
     registers.fs_base
+}
+
+/// Whose instructions call frame information may have.
+pub(crate) const VENDOR: gimli::Vendor = gimli::Vendor::Default;
+
+/// This thread's registers.
+#[cfg(test)]
+#[inline(always)]
+pub(crate) fn here() -> Registers {
+    let mut at = Registers {
+        extra_is: held::UNKNOWN,
+        ..Registers::default()
+    };
+    // SAFETY: reads three registers.
+    unsafe {
+        std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp",
+            out(reg) at.pc, out(reg) at.sp, out(reg) at.fp);
+    }
+    at
 }
 
 /// framehop's unwinder, as it is named for this architecture.

@@ -189,7 +189,7 @@ fn a_place_that_a_jump_leads_to_is_none() {
 fn bytes_that_are_too_few_are_not_decoded() {
     let site = probe_site(&[0, 0, 0], true, Reads::NOTHING);
     assert_eq!((site.cost, site.why), (Cost::Unknown, Why::NotDecoded));
-    assert_eq!(returns(&[]), []);
+    assert!(returns(&[]).is_empty());
     assert_eq!(forwards(&[1], 0), None);
 }
 
@@ -201,7 +201,7 @@ fn returns_are_the_only_ends() {
     );
     // b out of the function; br; retaa; a branch out of it.
     for word in [0x1400_0040, 0xd61f_0220, 0xd65f_0bff, 0xb400_0880] {
-        assert_eq!(returns(&code(&[word, RET])), [], "{word:#x}");
+        assert!(returns(&code(&[word, RET])).is_empty(), "{word:#x}");
     }
     // A system call and a trap are not.
     assert_eq!(returns(&code(&[0xd400_0001, RET, 0xd420_7d00])), [4]);
