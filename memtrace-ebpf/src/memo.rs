@@ -7,9 +7,13 @@
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::Array};
-use memtrace_common::unwind::{Registers, cfa, fp, held};
+use memtrace_common::{
+    arch::{code_address, return_slot},
+    unwind::{Registers, cfa, fp, held},
+};
 
 use crate::{
+    arch::entry_of_caller,
     argument::{Argument, As},
     reads::{Reads, Replaced},
     scratch::Scratch,
@@ -111,16 +115,14 @@ fn stack(scratch: &mut Scratch) -> StackMemory {
     StackMemory::of(scratch)
 }
 
-/// Whether a step returns to where it did before.
+/// The word by which a step returns to where it did before; `None` if it does not.
 #[inline(always)]
-fn returns(step: &Step, next: &Step, scratch: &mut Scratch) -> bool {
-    step.flags & HOLDS != 0 && stack(scratch).aligned(return_slot(next.sp)) == Some(next.pc)
-}
-
-/// Where the return address was that led to a stack pointer.
-#[inline(always)]
-fn return_slot(sp: u64) -> u64 {
-    sp.wrapping_sub(8)
+fn returns(step: &Step, next: &Step, scratch: &mut Scratch) -> Option<u64> {
+    if step.flags & HOLDS == 0 {
+        return None;
+    }
+    let word = stack(scratch).aligned(return_slot(next.sp, next.extra))?;
+    (code_address(word) == next.pc).then_some(word)
 }
 
 /// Begins the memo of a walk.
@@ -208,9 +210,12 @@ pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Mem
         return 0;
     }
     let fp = at.fp;
-    if (step.flags & USES_FP != 0 && step.fp != fp) || !returns(step, next, scratch) {
+    if step.flags & USES_FP != 0 && step.fp != fp {
         return 0;
     }
+    let Some(word) = returns(step, next, scratch) else {
+        return 0;
+    };
     let fp_from = scratch.walk.memo.fp_from;
     let mut caller_fp = fp;
     let mut caller_from = fp_from;
@@ -241,7 +246,7 @@ pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Mem
         kept.fp = fp;
         kept.fp_from = fp_from;
     }
-    new.reads.stack(return_slot(next.sp), next.pc);
+    new.reads.stack(return_slot(next.sp, next.extra), word);
     if step.flags & USES_FP != 0 {
         needs_fp(scratch, &mut new.reads, fp_from, fp);
     }
@@ -294,7 +299,8 @@ pub(crate) extern "C" fn keep(
         _ => {}
     }
     let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
-    let aligned = (caller_sp | state.memo.fp_from) & 7 == 0;
+    // A return address that was in a register has no aligned place.
+    let aligned = (state.slot | state.memo.fp_from) & 7 == 0;
     let on_stack = by_rule && aligned;
     let by_stack = how & found::BY_ROW != 0 && on_stack;
     let mut flags = at.extra_is << EXTRA_SHIFT | (state.is_return & 1) << 1;
@@ -323,14 +329,14 @@ pub(crate) extern "C" fn keep(
         return 0;
     }
     if by_stack {
-        memo.reads.stack(return_slot(caller_sp), caller_pc);
+        memo.reads.stack(state.slot, state.slot_word);
     } else if how & found::REPLACED != 0 && on_stack {
         let replaced = Replaced {
-            slot: return_slot(caller_sp),
+            entry: entry_of_caller(caller_sp),
             original: caller_pc,
         };
         memo.reads
-            .return_replaced(replaced, state.returns.trampoline());
+            .return_replaced(replaced, state.slot, state.slot_word);
     } else {
         memo.reads.open();
     }

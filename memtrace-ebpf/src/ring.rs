@@ -1,7 +1,5 @@
 //! The producers' side of the ring buffer, see [`memtrace_common::ring`].
 
-use core::sync::atomic::{Ordering, compiler_fence};
-
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_RB_FORCE_WAKEUP},
     macros::map,
@@ -10,6 +8,7 @@ use aya_ebpf::{
 use memtrace_common::ring::{CHUNK, Chunk, ENDS, HEAD, TAIL, WORD, empty, ready, room};
 
 use crate::{
+    arch::publish,
     atomic::exchange,
     loops::{BREAK, CONTINUE, repeat},
     maps::{SETTINGS, loaded},
@@ -83,9 +82,8 @@ impl Entry {
 
     #[inline(always)]
     fn write(self, word: u64) {
-        compiler_fence(Ordering::Release);
-        // SAFETY: in a live map value, and nothing else writes it. The processor keeps the order: it is an x86.
-        unsafe { core::ptr::write_volatile(self.word, word) };
+        // SAFETY: in a live map value, and nothing else writes it.
+        unsafe { publish(self.word, word) };
     }
 }
 

@@ -1,6 +1,7 @@
 extern crate std;
 
 use super::*;
+use crate::arch::x86_64::{Native, SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_PC, SIGNAL_SP, with_extra_at};
 use std::collections::HashMap;
 
 const SP: u64 = 0x7ffc_0000_1000;
@@ -44,10 +45,16 @@ fn saved(cfa_offset: i32, fp: u8, fp_offset: i16) -> Rule {
     }
 }
 
+/// Of x86-64. Those of other architectures are tested beside them.
+fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, End> {
+    step_on::<Native>(rule, at, memory)
+}
+
 fn caller(pc: u64, sp: u64, fp: u64) -> Result<Caller, End> {
     Ok(Caller {
         registers: Registers { pc, sp, fp, ..AT },
         slot: sp - 8,
+        word: pc,
     })
 }
 
@@ -136,30 +143,29 @@ fn the_frame_lies_off_a_register_which_a_callee_may_have_saved() {
     let by_extra = |at: &Registers| step(rule(cfa::EXTRA, 16), at, &memory);
     assert_eq!(by_extra(&AT), caller(0xaa, EXTRA + 16, FP));
 
-    let keeps = |kind: u8| Rule {
-        fp: kind << extra::SHIFT,
-        ..rule(cfa::SP, 32)
-    };
-    let after = |kind| step(keeps(kind), &AT, &memory).unwrap().registers;
+    let frame = rule(cfa::SP, 32);
+    let after = |rule| step(rule, &AT, &memory).unwrap().registers;
     assert_eq!(
-        (after(extra::SAME).extra, after(extra::SAME).extra_is),
+        (after(frame).extra, after(frame).extra_is),
         (EXTRA, held::VALUE)
     );
-    let saved = after(Rule::extra_at(-24));
+    let saved = after(with_extra_at(frame, -24));
     assert_eq!((saved.extra, saved.extra_is), (SP + 8, held::ADDRESS));
     // The frame pointer's rule beside it is not disturbed.
     assert_eq!(saved.fp, FP);
     assert_eq!(by_extra(&saved).unwrap().registers.pc, 0xaa);
-    assert_eq!(by_extra(&after(Rule::extra_at(-16))), Err(End::Unreadable));
-    assert_eq!(by_extra(&after(extra::LOST)), Err(End::UnsupportedRule));
+    let after = |offset| after(with_extra_at(frame, offset));
+    assert_eq!(by_extra(&after(-16)), Err(End::Unreadable));
+    assert_eq!(by_extra(&after(-20)), Err(End::UnsupportedRule));
 }
 
 #[test]
 fn places_of_the_extra_register_that_do_not_fit_are_lost() {
-    assert_eq!(Rule::extra_at(-16), 2);
-    assert_eq!(Rule::extra_at(-8 * 62), 62);
+    let kind = |offset| with_extra_at(Rule::default(), offset).fp >> extra::SHIFT;
+    assert_eq!(kind(-16), 2);
+    assert_eq!(kind(-8 * 62), 62);
     for lost in [-8 * 63, -8 * 64, -8 * 256, -20, 0, 16, i64::MIN, i64::MAX] {
-        assert_eq!(Rule::extra_at(lost), extra::LOST, "{lost}");
+        assert_eq!(kind(lost), extra::LOST, "{lost}");
     }
 }
 
@@ -180,6 +186,7 @@ fn a_signal_frame_holds_all_registers() {
             extra_is: held::ADDRESS,
         },
         slot: 0,
+        word: 0,
     };
     let rule = rule(cfa::SIGNAL, 0);
     assert_eq!(step(rule, &AT, &memory(words)), Ok(interrupted));

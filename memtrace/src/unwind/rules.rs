@@ -9,7 +9,10 @@ use gimli::{
     CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
     UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow,
 };
-use memtrace_common::unwind::{Rule, cfa, extra, fp};
+use memtrace_common::{
+    arch::{RETURN_ADDRESS_SIZE, with_extra_at},
+    unwind::{Rule, cfa, extra, fp},
+};
 
 pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
 pub(super) const STOP: Rule = bare(cfa::STOP);
@@ -62,7 +65,7 @@ pub(super) fn rule<'data>(
         row.register(arch::SP),
         None | Some(RegisterRule::ValOffset(0))
     );
-    if return_address != Some(RegisterRule::Offset(arch::RETURN_ADDRESS)) || !sp_is_cfa {
+    if !returns_as_usual(return_address) || !sp_is_cfa {
         return UNSUPPORTED;
     }
     let cfa = match row.cfa() {
@@ -82,13 +85,27 @@ pub(super) fn rule<'data>(
         Some(_) => None,
     };
     match (cfa, fp) {
-        (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
-            cfa,
-            fp: fp | extra_of(row.register(arch::EXTRA)) << extra::SHIFT,
-            fp_offset,
-            cfa_offset,
-        },
+        (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => {
+            let rule = Rule {
+                cfa,
+                fp,
+                fp_offset,
+                cfa_offset,
+            };
+            with_extra(rule, row.register(arch::EXTRA))
+        }
         _ => UNSUPPORTED,
+    }
+}
+
+/// Whether the return address is where a step finds it: where calls push it, or else where the extra register is.
+fn returns_as_usual(rule: Option<RegisterRule<usize>>) -> bool {
+    match RETURN_ADDRESS_SIZE.cast_signed() {
+        0 => matches!(
+            rule,
+            None | Some(RegisterRule::SameValue | RegisterRule::Offset(_))
+        ),
+        pushed => rule == Some(RegisterRule::Offset(-pushed)),
     }
 }
 
@@ -105,12 +122,15 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     })
 }
 
-/// A kind of [`extra`].
-fn extra_of(rule: Option<RegisterRule<usize>>) -> u8 {
-    match rule {
-        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => extra::SAME,
-        Some(RegisterRule::Offset(offset)) => Rule::extra_at(offset),
-        Some(_) => extra::LOST,
+/// The rule that also says where the extra register is.
+fn with_extra(rule: Rule, extra: Option<RegisterRule<usize>>) -> Rule {
+    match extra {
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => rule,
+        Some(RegisterRule::Offset(offset)) => with_extra_at(rule, offset),
+        Some(_) => Rule {
+            fp: rule.fp | extra::LOST << extra::SHIFT,
+            ..rule
+        },
     }
 }
 
