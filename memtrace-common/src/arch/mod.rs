@@ -3,10 +3,7 @@
 #[cfg(any(test, target_arch = "aarch64", bpf_target_arch = "aarch64"))]
 #[cfg_attr(test, allow(dead_code, reason = "another one may be this machine's"))]
 pub(crate) mod aarch64;
-#[cfg(any(
-    test,
-    not(any(target_arch = "aarch64", bpf_target_arch = "aarch64"))
-))]
+#[cfg(any(test, not(any(target_arch = "aarch64", bpf_target_arch = "aarch64"))))]
 #[cfg_attr(test, allow(dead_code, reason = "another one may be this machine's"))]
 pub(crate) mod x86_64;
 

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use memtrace_common::unwind::{Registers, held};
 
 use super::Arguments;
+use crate::memory::word_or_zero;
 #[cfg(feature = "legacy")]
 use crate::{
     atomic::increment,
@@ -46,7 +47,8 @@ pub(crate) fn registers_on_stack() -> u64 {
     u64::from(loaded(&SETTINGS.page_size)).max(4 << 12) - 336
 }
 
-// VERIFIER: read one by one at fixed offsets, see `x86_64.rs`.
+// VERIFIER: read one by one at fixed offsets, see `x86_64.rs`. No known function needs the last two, which would take
+// stack.
 #[inline(always)]
 pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
     let read = |number: usize| {
@@ -60,8 +62,8 @@ pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
         read(3),
         read(4),
         read(5),
-        read(6),
-        read(7),
+        0,
+        0,
     ]
 }
 
@@ -133,6 +135,24 @@ fn of_caller(registers: &pt_regs, pc: u64) -> Registers {
         extra: 0,
         extra_is: held::UNKNOWN,
     }
+}
+
+/// Words below the stack pointer at its entry among which a function has its frame record: frames of allocators are small.
+const FRAME_WORDS: u64 = 64;
+
+// VERIFIER: a global function.
+/// Where the return address is that was replaced by `present`, of a function whose entry saw the stack pointer `entry`; 0 if
+/// it is not found. The function has saved it somewhere in its frame.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) extern "C" fn return_slot(entry: u64, present: u64) -> u64 {
+    for word in 1..=FRAME_WORDS {
+        let slot = entry.wrapping_sub(word * 8);
+        if word_or_zero(slot) == present {
+            return slot;
+        }
+    }
+    0
 }
 
 /// Whether a thread that calls itself `id` (pthread_self) is the one with this thread pointer: its descriptor ends there,

@@ -132,6 +132,16 @@ fn of_caller(registers: &pt_regs, pc: u64, sp: u64) -> Registers {
     }
 }
 
+/// Where the return address is that was replaced by `present`, of a function whose entry saw the stack pointer `entry`; 0 if
+/// it is not there.
+#[inline(always)]
+pub(crate) fn return_slot(entry: u64, present: u64) -> u64 {
+    match word_or_zero(entry) == present {
+        true => entry,
+        false => 0,
+    }
+}
+
 /// Whether a thread that calls itself `id` (pthread_self) is the one with this thread pointer.
 #[inline(always)]
 pub(crate) fn is_thread(id: u64, thread_pointer: u64) -> bool {

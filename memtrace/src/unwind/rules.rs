@@ -58,7 +58,11 @@ pub(super) fn rule<'data>(
             };
             shape(&expression) == Some(Shape::Offset(arch::SP, offset.cast_signed()))
         });
-        return if known { SIGNAL } else { UNSUPPORTED };
+        return if known || is_kernels(row) {
+            SIGNAL
+        } else {
+            UNSUPPORTED
+        };
     }
     // By convention the caller's stack pointer is the CFA.
     let sp_is_cfa = matches!(
@@ -96,6 +100,19 @@ pub(super) fn rule<'data>(
         }
         _ => UNSUPPORTED,
     }
+}
+
+/// Whether it is the row of the kernel's own return code on aarch64, which tells no more than the frame record that the
+/// kernel leaves for unwinders (arch/arm64/kernel/vdso/sigreturn.S).
+fn is_kernels(row: &UnwindTableRow<usize>) -> bool {
+    let record = CfaRule::RegisterAndOffset {
+        register: arch::FP,
+        offset: 0,
+    };
+    RETURN_ADDRESS_SIZE == 0
+        && *row.cfa() == record
+        && row.register(arch::FP) == Some(RegisterRule::Offset(0))
+        && row.register(arch::PC) == Some(RegisterRule::Offset(8))
 }
 
 /// Whether the return address is where a step finds it: where calls push it, or else where the extra register is.

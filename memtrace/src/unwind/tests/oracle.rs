@@ -187,7 +187,11 @@ fn caller<'data>(
         Some(RegisterRule::Offset(offset)) => cfa.wrapping_add_signed(offset),
         _ => 0,
     };
-    Ok(Caller { registers, slot })
+    Ok(Caller {
+        registers,
+        slot,
+        word: if slot == 0 { 0 } else { registers.pc },
+    })
 }
 
 fn evaluate(
