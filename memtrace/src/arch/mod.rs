@@ -129,6 +129,14 @@ pub(crate) fn operand(architecture: Architecture, text: &str) -> Option<(u8, Opt
     }
 }
 
+/// Where Debian has libraries of this machine.
+#[cfg(test)]
+pub(crate) const LIBRARIES: &str = if cfg!(target_arch = "aarch64") {
+    "/usr/lib/aarch64-linux-gnu"
+} else {
+    "/usr/lib/x86_64-linux-gnu"
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
