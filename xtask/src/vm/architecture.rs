@@ -38,7 +38,6 @@ pub(crate) struct Architecture {
 pub(super) struct Cross {
     /// Rust's target.
     pub(super) target: &'static str,
-    pub(super) compiler: &'static str,
     /// Cargo's profile.
     pub(super) profile: &'static str,
     /// Debian release of the machine's root folder.
@@ -98,7 +97,6 @@ pub(crate) static AARCH64: Architecture = Architecture {
     console: "ttyAMA0",
     cross: Some(Cross {
         target: "aarch64-unknown-linux-gnu",
-        compiler: "aarch64-linux-gnu-gcc",
         profile: "quick",
         suite: "bookworm",
     }),

@@ -66,13 +66,7 @@ pub(crate) fn test_program(architecture: &Architecture) -> Result<PathBuf> {
         .context("no tests are built from `tests/e2e/`")
 }
 
+/// Its linker is in `.cargo/config.toml`.
 fn options<'a>(build: &'a mut Command, cross: &Cross) -> &'a mut Command {
-    let linker = format!(
-        "CARGO_TARGET_{}_LINKER",
-        cross.target.replace('-', "_").to_uppercase()
-    );
-    build
-        .args(["--target", cross.target, "--profile", cross.profile])
-        .env(linker, cross.compiler)
-        .env(format!("CC_{}", cross.target), cross.compiler)
+    build.args(["--target", cross.target, "--profile", cross.profile])
 }
