@@ -187,9 +187,10 @@ unsafe extern "C" fn try_again(_index: u64, taking: *mut Taking) -> u64 {
 fn at(position: u64, most: u64) -> Option<*mut u64> {
     let number = (position & loaded(&SETTINGS.ring_mask)) / CHUNK as u64;
     let chunk = RING.get_ptr_mut(number as u32)?;
-    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
+    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value; a multiple of 8, as atomic
+    // instructions need.
     // SAFETY: a reference is valid to read.
-    let offset = unsafe { core::ptr::read_volatile(&raw const position) } & (CHUNK as u64 - 1);
+    let offset = unsafe { core::ptr::read_volatile(&raw const position) } & (CHUNK as u64 - 8);
     if offset > CHUNK as u64 - room(most) {
         return None;
     }
