@@ -17,8 +17,8 @@ pub(crate) use native::{
     ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC,
     RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET, THREAD_POINTER, TRAMPOLINE,
     ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR, control, frame_pointer,
-    general, interrupted, is_control, read_registers, signature, storage, thread_pointer,
-    unwind_registers, unwinding_from, write_registers,
+    general, interrupted, is_control, read_registers, storage, thread_pointer, unwind_registers,
+    unwinding_from, write_registers,
 };
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use tracee::{Request, Tracee};

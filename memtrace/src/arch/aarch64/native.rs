@@ -1,7 +1,6 @@
 //! Registers, calls and stacks of AArch64.
 
 use std::{
-    arch::asm,
     io,
     mem::{self, offset_of},
     ops::Range,
@@ -9,7 +8,7 @@ use std::{
 
 use gimli::{AArch64, Register};
 use memtrace_common::{
-    arch::{SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_SP},
+    arch::{SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_SP, code_address},
     unwind::{Registers, held},
 };
 use object::elf;
@@ -76,21 +75,6 @@ pub(crate) fn storage(pointer: u64, size: u64) -> Range<u64> {
 
 /// Probed functions return to a breakpoint, not through code (kernel/events/uprobes.c, `arch_uprobe_trampoline`).
 pub(crate) const TRAMPOLINE: [(u32, i32); 1] = [(0, 0)];
-
-/// Bits of a return address that can be of its signature (Documentation/arch/arm64/pointer-authentication.rst). They
-/// depend on how many bits addresses have, and are the same in all processes. Signatures look random, so the bits of 64 are
-/// all of them; processors without signatures make none.
-pub(crate) fn signature() -> u64 {
-    (0..64).fold(0, |bits, modifier: u64| {
-        let signed: u64;
-        // SAFETY: `pacia1716`, which changes one register or, on older processors, nothing.
-        unsafe {
-            asm!("hint #8", inout("x17") 0_u64 => signed, in("x16") modifier,
-                options(pure, nomem, nostack, preserves_flags));
-        }
-        bits | signed
-    })
-}
 
 /// The registers of a stopped thread.
 #[derive(Clone, Copy, Debug)]
@@ -281,7 +265,7 @@ pub(crate) fn here() -> Registers {
     };
     // SAFETY: reads three registers.
     unsafe {
-        asm!("adr {}, .", "mov {}, sp", "mov {}, x29",
+        std::arch::asm!("adr {}, .", "mov {}, sp", "mov {}, x29",
             out(reg) at.pc, out(reg) at.sp, out(reg) at.fp);
     }
     at
@@ -303,7 +287,7 @@ pub(crate) fn unwind_registers(at: &Registers) -> UnwindRegisters {
 }
 
 fn unwinding(link: u64, sp: u64, fp: u64) -> UnwindRegisters {
-    let mask = framehop::aarch64::PtrAuthMask(!signature());
+    let mask = framehop::aarch64::PtrAuthMask(code_address(u64::MAX));
     UnwindRegisters::new_with_ptr_auth_mask(mask, link, sp, fp)
 }
 
@@ -329,13 +313,6 @@ pub(crate) fn interrupted(
 mod tests {
     use super::*;
     use memtrace_common::arch::SIGNAL_PC;
-
-    #[test]
-    fn signatures_are_above_addresses() {
-        // Bit 55 tells the kernel's addresses from those of programs.
-        let others = 1 << 55 | ((1 << ADDRESS_BITS) - 1);
-        assert_eq!(signature() & others, 0);
-    }
 
     #[test]
     fn a_signal_frame_is_read_where_libc_has_its_registers() {

@@ -78,11 +78,6 @@ pub(crate) fn storage(pointer: u64, size: u64) -> Range<u64> {
 /// address is the kernel's secret. For each offset: bytes from sp to the CFA, 0 for unknown.
 pub(crate) const TRAMPOLINE: [(u32, i32); 5] = [(0, 0), (13, 24), (15, 16), (16, 8), (17, 0)];
 
-/// Bits of a return address that are not of the address: there are none.
-pub(crate) fn signature() -> u64 {
-    0
-}
-
 /// The registers of a stopped thread.
 pub(crate) type ThreadRegisters = libc::user_regs_struct;
 
