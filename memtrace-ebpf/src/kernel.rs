@@ -8,6 +8,7 @@ use aya_ebpf::helpers::{bpf_get_current_task, generated::bpf_probe_read_kernel};
 #[cfg(feature = "legacy")]
 use memtrace_common::numbered_path::WORDS;
 use memtrace_common::{
+    arch::code_address,
     event::PendingReturn,
     process::FileKey,
     unwind::{Registers, held},
@@ -339,7 +340,7 @@ impl PendingReturns {
     /// order: a longjmp leaves entries behind.
     #[inline(always)]
     pub(crate) fn original(&self, pc: u64, entry: u64) -> u64 {
-        if self.trampoline == 0 || pc != self.trampoline {
+        if self.trampoline == 0 || pc != code_address(self.trampoline) {
             return pc;
         }
         original_return(self.list, pc, entry)

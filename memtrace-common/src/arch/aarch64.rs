@@ -33,7 +33,8 @@ pub const SIGNAL_PC: u64 = REGS + 32 * 8;
 const BESIDE_FP: u8 = extra::LOST - 1;
 
 /// Bits of an address of user space, with 48-bit virtual addresses. Pointer authentication and tags use others
-/// (Documentation/arch/arm64/pointer-authentication.rst).
+/// (Documentation/arch/arm64/pointer-authentication.rst). Kernels with 52 bits give larger addresses only to those who ask
+/// for them (Documentation/arch/arm64/memory.rst): the page of uprobes, whose address has to be masked as well.
 const ADDRESS: u64 = (1 << 48) - 1;
 
 /// This architecture.
