@@ -13,7 +13,7 @@ use memtrace_common::{
 };
 use object::elf;
 
-use crate::arch::{Request, Tracee};
+use crate::arch::tracee::{Request, Tracee};
 
 /// Machine type in ELF files of this architecture.
 pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_AARCH64;

@@ -14,7 +14,7 @@ use memtrace_common::{
 };
 use object::elf;
 
-use crate::arch::Tracee;
+use crate::arch::tracee::Tracee;
 
 /// Machine type in ELF files of this architecture.
 pub(crate) const ELF_MACHINE: elf::Machine = elf::EM_X86_64;

@@ -226,8 +226,11 @@ impl Space {
                 break Ended::Incomparable("not_in_copy");
             }
             let Some(next) = next else {
-                let last = outcome.frames as usize == sample.frames.len();
-                break if last && sample.end == End::Complete {
+                let left = sample.frames.len() - outcome.frames as usize;
+                // A thread begins with a frame pointer of 0, at which framehop ends one frame early.
+                let ends_early =
+                    !IS_PUSHED && left == 1 && copy.read(arch::frame_pointer(&registers)) == Ok(0);
+                break if (left == 0 || ends_early) && sample.end == End::Complete {
                     Ended::Outermost
                 } else {
                     Ended::Mismatch
