@@ -38,8 +38,6 @@ pub(crate) struct Architecture {
 pub(super) struct Cross {
     /// Rust's target.
     pub(super) target: &'static str,
-    /// Cargo's profile.
-    pub(super) profile: &'static str,
     /// Debian release of the machine's root folder.
     pub(super) suite: &'static str,
 }
@@ -97,7 +95,6 @@ pub(crate) static AARCH64: Architecture = Architecture {
     console: "ttyAMA0",
     cross: Some(Cross {
         target: "aarch64-unknown-linux-gnu",
-        profile: "quick",
         suite: "bookworm",
     }),
 };

@@ -33,11 +33,7 @@ pub(super) fn memtrace(architecture: &Architecture) -> PathBuf {
     if let Some(given) = env::var_os(GIVEN) {
         return PathBuf::from(given);
     }
-    let profile = match &architecture.cross {
-        Some(cross) => cross.profile,
-        None => "debug",
-    };
-    architecture.builds().join(profile).join("memtrace")
+    architecture.builds().join("debug/memtrace")
 }
 
 /// The end-to-end tests' executable.
@@ -68,5 +64,5 @@ pub(crate) fn test_program(architecture: &Architecture) -> Result<PathBuf> {
 
 /// Its linker is in `.cargo/config.toml`.
 fn options<'a>(build: &'a mut Command, cross: &Cross) -> &'a mut Command {
-    build.args(["--target", cross.target, "--profile", cross.profile])
+    build.args(["--target", cross.target])
 }
