@@ -259,7 +259,7 @@ pub const COPIED_RETURNS: usize = 16;
 )]
 #[repr(C)]
 pub struct PendingReturn {
-    /// Where on the stack it was, absolute address.
+    /// The stack pointer at the function's entry, absolute address. On x86-64, the return address was there.
     pub slot: u64,
     /// The original address.
     pub original: u64,

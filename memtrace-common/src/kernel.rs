@@ -39,8 +39,8 @@ pub struct Offsets {
     pub return_instance_next: u32,
     pub mm_xol_area: u32,
     pub xol_area_vaddr: u32,
-    /// `task_struct.thread.fsbase`: the thread pointer.
-    pub task_fsbase: u32,
+    /// In `task_struct.thread`: the thread pointer.
+    pub task_thread_pointer: u32,
     /// `task_struct.ptrace`: not 0 in a traced task, whose `parent` is its tracer.
     pub task_ptrace: u32,
     pub task_parent: u32,

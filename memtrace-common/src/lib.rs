@@ -21,6 +21,7 @@ pub mod process;
 pub mod python;
 pub mod ring;
 pub mod row_cache;
+mod rule;
 pub mod thread_cache;
 pub mod unwind;
 pub mod unwind_table;

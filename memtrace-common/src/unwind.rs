@@ -2,184 +2,15 @@
 //!
 //! Both sides share it: the kernel side walks with it, the user side tests it
 //! over recorded memory. The rules are compiled from DWARF call frame
-//! information (DWARF 5, section 6.4), x86-64 register numbers and the return
-//! address at CFA − 8 from the System V psABI, AMD64 supplement, section 3.6.
+//! information (DWARF 5, section 6.4); what depends on the architecture is in [`crate::arch`].
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-use crate::{
-    arch::{FP_TO_CFA, GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP, RETURN_ADDRESS_SIZE},
-    wire::wire_enum,
+pub use crate::rule::{
+    Caller, End, Frames, IN_REGISTER, Memory, Registers, Returned, Rule, cfa, extra, fp, held,
 };
-
-/// How to find the caller of one range of code. Eight bytes, deduplicated over
-/// all files.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout,
-)]
-#[repr(C)]
-pub struct Rule {
-    /// A [`cfa`] kind: where the canonical frame address (CFA) is.
-    pub cfa: u8,
-    /// An [`fp`] kind, for the frame pointer, and above it a [`bx`] kind.
-    pub fp: u8,
-    /// Bytes, see [`fp`].
-    pub fp_offset: i16,
-    /// Bytes, see [`cfa`].
-    pub cfa_offset: i32,
-}
-
-/// Values of [`Rule::cfa`]; `o` is [`Rule::cfa_offset`].
-pub mod cfa {
-    /// No call frame information covers the code.
-    pub const NO_ROW: u8 = 0;
-    /// CFA = sp + o.
-    pub const SP: u8 = 1;
-    /// CFA = fp + o.
-    pub const FP: u8 = 2;
-    /// Of a PLT: CFA = sp + 8, and 8 more from byte `o` of each 16-byte entry on.
-    pub const PLT: u8 = 3;
-    /// CFA = \*(fp + low) + high, the 16-bit halves of `o`, both signed (see [`super::Rule::deref`]).
-    pub const DEREF_FP: u8 = 4;
-    /// CFA = \*(sp + low) + high, as above.
-    pub const DEREF_SP: u8 = 5;
-    /// A signal handler's return code: the interrupted registers are on the stack.
-    pub const SIGNAL: u8 = 6;
-    /// The return address is undefined: the outermost frame.
-    pub const STOP: u8 = 7;
-    /// Call frame information that these rules cannot express.
-    pub const UNSUPPORTED: u8 = 8;
-    /// No tables: the code is assumed to keep a frame pointer, which is checked. `o` is 1 if its callee is such code
-    /// too: only then is a zero the mark of the outermost frame (psABI, section 3.4.1), and not just a register that
-    /// was 0.
-    pub const FRAME_POINTER: u8 = 9;
-    /// CFA = rbx + o, of glibc's trampoline to functions that are bound when first called.
-    pub const BX: u8 = 10;
-}
-
-/// Values of [`Rule::fp`]; `o` is [`Rule::fp_offset`].
-pub mod fp {
-    /// Unchanged.
-    pub const SAME: u8 = 0;
-    /// Saved at CFA + o.
-    pub const AT_CFA: u8 = 1;
-    /// Saved at fp + o.
-    pub const AT_FP: u8 = 2;
-    /// The bits of [`super::Rule::fp`] that hold the above.
-    pub const MASK: u8 = 3;
-}
-
-/// Values of [`Rule::fp`] above [`fp::MASK`]: for rbx. Other values, times 8, are how far below the
-/// CFA it was saved.
-pub mod bx {
-    pub const SHIFT: u32 = 2;
-    /// Unchanged.
-    pub const SAME: u8 = 0;
-    /// Not known.
-    pub const LOST: u8 = 63;
-}
-
-impl Rule {
-    /// `*(register + offset) + addend` as a [`Rule::cfa_offset`]; `None` if either does not fit 16 bits.
-    pub fn deref(offset: i64, addend: i64) -> Option<i32> {
-        let (offset, addend) = (i16::try_from(offset).ok()?, i16::try_from(addend).ok()?);
-        Some(i32::from(addend) << 16 | i32::from(offset.cast_unsigned()))
-    }
-
-    /// A [`bx`] kind for a register saved at CFA + `offset`.
-    pub fn bx_at(offset: i64) -> u8 {
-        let slots = offset.checked_neg().filter(|below| below % 8 == 0);
-        let slots = slots.and_then(|below| u8::try_from(below / 8).ok());
-        slots
-            .filter(|slots| (1..bx::LOST).contains(slots))
-            .unwrap_or(bx::LOST)
-    }
-}
-
-/// The registers that a walk needs.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
-)]
-#[repr(C)]
-pub struct Registers {
-    /// Of a caller: the return address.
-    pub pc: u64,
-    pub sp: u64,
-    pub fp: u64,
-    /// rbx, or where it was saved: few walks need it, so it is not read before.
-    pub bx: u64,
-    /// The meaning of `bx`: an [`rbx`] kind.
-    pub bx_is: u64,
-}
-
-/// Values of [`Registers::bx_is`].
-pub mod rbx {
-    pub const VALUE: u64 = 0;
-    /// Absolute address of the value.
-    pub const ADDRESS: u64 = 1;
-    pub const UNKNOWN: u64 = 2;
-}
-
-/// A caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    pub registers: Registers,
-    /// Where on the stack its return address was read; 0 for code that a signal interrupted, whose `pc` is not a return
-    /// address.
-    pub slot: u64,
-}
-
-/// The memory of the walked thread.
-pub trait Memory {
-    /// Eight bytes at an absolute address; `None` if they cannot be read.
-    fn read(&self, abs_addr: u64) -> Option<u64>;
-}
-
-wire_enum! {
-    /// Why a walk ended.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    #[repr(u32)]
-    pub enum End: u32 {
-        /// At the thread's outermost frame.
-        Complete = 0,
-        /// At [`crate::limits::MAX_FRAMES`].
-        Truncated = 1,
-        /// An address in no executable mapping, as far as known.
-        NoMapping = 2,
-        /// The file's tables are not loaded.
-        NoTable = 3,
-        /// The file has tables, but none covers the code (assembler without CFI).
-        NoRow = 4,
-        /// Call frame information that is not supported.
-        UnsupportedRule = 5,
-        /// Stack memory that could not be read, or a frame below its callee's.
-        Unreadable = 6,
-        /// The mappings changed during the walk, or too often since they were last read.
-        Stale = 7,
-        /// Code without tables that keeps no frame pointer.
-        BadFramePointer = 8,
-        /// Not walked by tables: frame pointers were followed, and end where one is missing.
-        FramePointersOnly = 9,
-    }
-}
-
-impl End {
-    /// Stable name in reports, JSON and recordings.
-    pub const fn name(self) -> &'static str {
-        match self {
-            End::Complete => "complete",
-            End::Truncated => "truncated",
-            End::NoMapping => "no_mapping",
-            End::NoTable => "no_table",
-            End::NoRow => "no_row",
-            End::UnsupportedRule => "unsupported_rule",
-            End::Unreadable => "unreadable",
-            End::Stale => "stale",
-            End::BadFramePointer => "bad_frame_pointer",
-            End::FramePointersOnly => "frame_pointers_only",
-        }
-    }
-}
+use crate::{
+    arch::{FP_TO_CFA, Native},
+    rule::held_value,
+};
 
 /// Farthest that a frame pointer may lie from the stack pointer to be believed, bytes.
 const MAX_FRAME: u64 = 1 << 20;
@@ -190,21 +21,28 @@ const MAX_FRAME: u64 = 1 << 20;
 /// How the walk ends here; [`End::Complete`] at the outermost frame.
 #[inline(always)]
 pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, End> {
+    step_on::<Native>(rule, at, memory)
+}
+
+/// As [`step`], of an architecture.
+#[inline(always)]
+pub(crate) fn step_on<A: Frames>(
+    rule: Rule,
+    at: &Registers,
+    memory: &impl Memory,
+) -> Result<Caller, End> {
     let offset = i64::from(rule.cfa_offset) as u64;
+    let by_sp = matches!(rule.cfa, cfa::SP | cfa::PLT | cfa::DEREF_SP);
+    if A::RECORDS_LACK_SP && by_sp && at.extra_is == held::NO_SP {
+        return Err(End::BadFramePointer);
+    }
     let cfa = match rule.cfa {
         cfa::SP => at.sp.wrapping_add(offset),
         cfa::FP => at.fp.wrapping_add(offset),
-        cfa::BX => {
-            let value = match at.bx_is {
-                rbx::VALUE => at.bx,
-                rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable)?,
-                _ => return Err(End::UnsupportedRule),
-            };
-            value.wrapping_add(offset)
-        }
+        cfa::EXTRA => held_value(at, memory)?.wrapping_add(offset),
         cfa::PLT => {
             let pushed = u64::from(at.pc & 15 >= offset);
-            at.sp.wrapping_add(RETURN_ADDRESS_SIZE + (pushed << 3))
+            at.sp.wrapping_add(A::PUSHED_BY_CALL + (pushed << 3))
         }
         cfa::DEREF_FP | cfa::DEREF_SP => {
             let base = if rule.cfa == cfa::DEREF_FP {
@@ -228,40 +66,37 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             at.fp.wrapping_add(FP_TO_CFA)
         }
         cfa::SIGNAL => {
+            let [pc, sp, fp, extra] = A::IN_SIGNAL_FRAME;
             let read = |offset| {
                 memory
                     .read(at.sp.wrapping_add(offset))
                     .ok_or(End::Unreadable)
             };
             let registers = Registers {
-                fp: read(GREG_RBP)?,
-                sp: read(GREG_RSP)?,
-                pc: read(GREG_RIP)?,
-                bx: at.sp.wrapping_add(GREG_RBX),
-                bx_is: rbx::ADDRESS,
+                fp: read(fp)?,
+                sp: read(sp)?,
+                pc: read(pc)?,
+                extra: at.sp.wrapping_add(extra),
+                extra_is: held::ADDRESS,
             };
-            return Ok(Caller { registers, slot: 0 });
+            return Ok(Caller {
+                registers,
+                slot: 0,
+                word: 0,
+            });
         }
         cfa::STOP => return Err(End::Complete),
         cfa::NO_ROW => return Err(End::NoRow),
         _ => return Err(End::UnsupportedRule),
     };
-    // Stacks grow down: a caller's frame is above its callee's.
-    if cfa <= at.sp {
-        return Err(End::Unreadable);
-    }
-    let slot = cfa.wrapping_sub(RETURN_ADDRESS_SIZE);
-    let pc = memory.read(slot).ok_or(End::Unreadable)?;
-    let saved = match rule.fp & fp::MASK {
-        fp::AT_CFA => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),
-        fp::AT_FP => at.fp.wrapping_add(i64::from(rule.fp_offset) as u64),
-        _ => 0,
-    };
+    let saved = rule.fp_slot(at, cfa);
+    let Returned { slot, word } = A::returned(rule, at, cfa, saved, memory)?;
     let fp = if saved == 0 {
         at.fp
     } else {
         memory.read(saved).ok_or(End::Unreadable)?
     };
+    let pc = A::code_address(word);
     if pc == 0 {
         // Tables lead to it on purpose; a register that is not a frame pointer leads anywhere.
         return Err(if rule.cfa == cfa::FRAME_POINTER {
@@ -270,21 +105,19 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
             End::Complete
         });
     }
-    let (bx, bx_is) = match rule.fp >> bx::SHIFT {
-        // Generated code saves any registers.
-        _ if rule.cfa == cfa::FRAME_POINTER => (0, rbx::UNKNOWN),
-        bx::SAME => (at.bx, at.bx_is),
-        bx::LOST => (0, rbx::UNKNOWN),
-        slots => (cfa.wrapping_sub(u64::from(slots) << 3), rbx::ADDRESS),
-    };
+    let (extra, extra_is) = A::extra_of_caller(rule, at, cfa, slot);
     let registers = Registers {
         pc,
         sp: cfa,
         fp,
-        bx,
-        bx_is,
+        extra,
+        extra_is,
     };
-    Ok(Caller { registers, slot })
+    Ok(Caller {
+        registers,
+        slot,
+        word,
+    })
 }
 
 /// A frame as it crosses the kernel boundary.

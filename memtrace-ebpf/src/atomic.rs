@@ -4,10 +4,9 @@
 
 #[cfg(not(feature = "legacy"))]
 use core::intrinsics::atomic_cxchg;
-use core::{
-    intrinsics::{AtomicOrdering, atomic_xadd},
-    sync::atomic::{Ordering, compiler_fence},
-};
+use core::intrinsics::{AtomicOrdering, atomic_xadd};
+
+use crate::arch::publish;
 
 #[cfg(feature = "legacy")]
 pub(crate) use crate::held::{claim, claim_for, exchange, take_number};
@@ -93,13 +92,12 @@ pub(crate) unsafe fn exchange(word: *mut u64, old: u64, new: u64, _which: u64) -
     exchanged
 }
 
-/// Releases a claim of [`claim`]. A plain store: an x86 keeps the order of stores.
+/// Releases a claim of [`claim`].
 ///
 /// # Safety
 /// As for [`increment`].
 #[inline(always)]
 pub(crate) unsafe fn release(flag: *mut u64) {
-    compiler_fence(Ordering::Release);
     // SAFETY: the caller's promise.
-    unsafe { core::ptr::write_volatile(flag, 0) };
+    unsafe { publish(flag, 0) };
 }

@@ -17,8 +17,8 @@ use memtrace_common::{
 
 use crate::{
     arch::{
-        after_return, argument, arguments, at_entry, entry_stack_pointer, return_value,
-        stack_pointer,
+        after_return, argument, arguments, at_entry, entry_stack_pointer, return_address,
+        return_value, stack_pointer,
     },
     caller::Caller,
     cookie::cookie,
@@ -26,7 +26,6 @@ use crate::{
     kernel::CurrentTask,
     kernel_stack,
     maps::{CALLED, recording},
-    memory::word_or_zero,
     stack,
     thread::{Call, Thread},
 };
@@ -155,7 +154,7 @@ pub fn call_end(context: ProbeContext) -> u32 {
     kernel_stack::use_own(&context, registers);
     let sp = stack_pointer(registers);
     leave(&context, registers, sp, |at| {
-        *at = at_entry(registers, word_or_zero(sp));
+        *at = at_entry(registers, return_address(registers));
     });
     0
 }

@@ -9,6 +9,7 @@ use memtrace_common::{
 };
 
 use crate::{
+    arch::{keep_order_of_reads, publish},
     atomic::{add, take_number, word},
     emit,
     maps::{
@@ -137,6 +138,7 @@ impl Code {
             if change.sequence != sequence.wrapping_add(1) {
                 return Err(End::Stale);
             }
+            keep_order_of_reads();
             if pc >= change.mapping.start && pc < change.mapping.end {
                 return if change.mapping.kind == mapping_kind::UNKNOWN {
                     Err(End::NoMapping)
@@ -262,7 +264,7 @@ pub(crate) fn mapped(tgid: u32, mapping: Mapping) {
         let change = &raw mut (*log).changes[sequence as usize & (LOG - 1)];
         core::ptr::write_volatile(&raw mut (*change).sequence, 0);
         (*change).mapping = mapping;
-        core::ptr::write_volatile(&raw mut (*change).sequence, sequence.wrapping_add(1));
+        publish(&raw mut (*change).sequence, sequence.wrapping_add(1));
     }
     changed();
     request_snapshot(tgid);

@@ -25,8 +25,8 @@ use memtrace_common::{
 
 use crate::{
     arch::{
-        after_return, argument, arguments, at_entry, entry_stack_pointer, return_value,
-        stack_pointer,
+        after_return, argument, arguments, at_entry, entry_stack_pointer, return_address,
+        return_value, stack_pointer,
     },
     caller::Caller,
     calls::release,
@@ -173,10 +173,7 @@ fn report(context: &ProbeContext, cookie: Cookie) -> Option<()> {
     let stack = if taken {
         0
     } else {
-        let sp = stack_pointer(registers);
-        // SAFETY: the helper checks the address and fails on a bad one.
-        let pc = unsafe { bpf_probe_read_user(sp as *const u64) }.unwrap_or(0);
-        let at = |at: &mut Registers| *at = at_entry(registers, pc);
+        let at = |at: &mut Registers| *at = at_entry(registers, return_address(registers));
         stack::take(context.as_ptr(), caller, Some(thread), at)
     };
     let mut header = header(Kind::DeviceReport, caller);
@@ -446,11 +443,11 @@ fn requested(context: &ProbeContext) -> Option<()> {
     let cookie = cookie(context)?;
     // Copied, because an index into the context itself is refused.
     let mut registers = [0u64; 32];
-    // SAFETY: both are as large; the context of a uprobe is a `pt_regs`.
+    // SAFETY: both are as large at least; the context of a uprobe is a `pt_regs`.
     let copied = unsafe {
         bpf_probe_read_kernel(
             registers.as_mut_ptr().cast(),
-            size_of::<pt_regs>() as u32,
+            COPIED as u32,
             context.as_ptr(),
         )
     };
@@ -480,7 +477,11 @@ fn requested(context: &ProbeContext) -> Option<()> {
     Some(())
 }
 
-const _: () = assert!(size_of::<pt_regs>() <= 32 * 8);
+/// Bytes of the registers that operands can name.
+const COPIED: usize = match size_of::<pt_regs>() {
+    all @ ..256 => all,
+    _ => 256,
+};
 
 /// The device that a `CUmemAllocationProp` names, where it names one (cuda.h).
 #[inline(always)]

@@ -9,14 +9,13 @@ use memtrace_common::{
 };
 
 use crate::{
-    arch::stack_pointer,
+    arch::{return_slot, stack_pointer},
     caller::Caller,
     emit::lost,
     kernel::{MAX_PENDING_RETURNS, PendingReturns},
     kernel_stack, lifecycle,
     loops::{BREAK, CONTINUE, repeat},
     maps::{UNWINDING, recording},
-    memory::word_or_zero,
     thread::Thread,
 };
 
@@ -100,10 +99,14 @@ unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> u64 {
     if search.instance == 0 {
         return BREAK;
     }
-    let (entry, next) = PendingReturns::entry(search.instance);
+    let (mut entry, next) = PendingReturns::entry(search.instance);
     search.instance = next;
+    if entry.slot > search.outermost {
+        return CONTINUE;
+    }
     // An entry that a longjmp left behind is of memory that holds something else by now.
-    if entry.slot > search.outermost || word_or_zero(entry.slot) != search.trampoline {
+    entry.slot = return_slot(entry.slot, search.trampoline);
+    if entry.slot == 0 {
         return CONTINUE;
     }
     let n = unwinding.n as usize;

@@ -8,6 +8,18 @@ use aya_ebpf::{bindings::BPF_NOEXIST, macros::map, maps::HashMap};
 #[map]
 static HELD: HashMap<u64, u8> = HashMap::with_max_entries(1024, 0);
 
+/// Not a word.
+#[cfg(bpf_target_arch = "aarch64")]
+const NONE: u64 = u64::MAX;
+
+/// What was written before this is written before what is written after it: both take the lock of one bucket.
+#[cfg(bpf_target_arch = "aarch64")]
+#[inline(always)]
+pub(crate) fn keep_order() {
+    hold(NONE);
+    let_go(NONE);
+}
+
 /// Attempts before a word is given up.
 const ATTEMPTS: u32 = 128;
 

@@ -8,18 +8,19 @@ use aya_ebpf::helpers::{bpf_get_current_task, generated::bpf_probe_read_kernel};
 #[cfg(feature = "legacy")]
 use memtrace_common::numbered_path::WORDS;
 use memtrace_common::{
+    arch::code_address,
     event::PendingReturn,
     process::FileKey,
-    unwind::{Registers, rbx},
+    unwind::{Registers, held},
 };
 
-#[cfg(feature = "legacy")]
-use crate::maps::LEGACY_OFFSETS;
 use crate::{
     arch::offset,
     loops::{BREAK, CONTINUE, repeat},
     maps::{OFFSETS, loaded},
 };
+#[cfg(feature = "legacy")]
+use crate::{arch::registers_on_stack, maps::LEGACY_OFFSETS};
 
 /// Address of a `task_struct`.
 #[derive(Clone, Copy)]
@@ -108,10 +109,10 @@ impl CurrentTask {
         unsafe { [self.field(offset), self.field(offset + 8)] }
     }
 
-    /// The value of pthread_self: the fs base.
+    /// The thread pointer, of thread-local storage. On aarch64, it may be that of when the thread last began to wait.
     #[inline(always)]
     pub(crate) fn thread_pointer(self) -> u64 {
-        match loaded(&OFFSETS.task_fsbase) {
+        match loaded(&OFFSETS.task_thread_pointer) {
             0 => 0,
             // SAFETY: an integer of 64 bits.
             offset => unsafe { self.field(offset) },
@@ -264,28 +265,24 @@ pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
     1
 }
 
-/// Bytes of a thread's kernel stack (arch/x86/include/asm/page_64_types.h), without KASAN.
-#[cfg(feature = "legacy")]
-const THREAD_SIZE: u64 = 4 << 12;
-
 /// The registers with which the current thread entered the kernel by a system call: at the end of its kernel stack.
 #[cfg(feature = "legacy")]
 #[inline(always)]
 pub(crate) fn user_registers(to: &mut Registers) {
     // SAFETY: a pointer.
     let stack: u64 = unsafe { CurrentTask::get().field(loaded(&LEGACY_OFFSETS.task_stack)) };
-    *to = registers_at(stack.wrapping_add(THREAD_SIZE - offset::ALL));
+    *to = registers_at(stack.wrapping_add(registers_on_stack()));
 }
 
 /// Registers as the kernel keeps them at an address.
 #[inline(always)]
 fn registers_at(regs: u64) -> Registers {
     Registers {
-        pc: read(regs + offset::IP),
+        pc: read(regs + offset::PC),
         sp: read(regs + offset::SP),
-        fp: read(regs + offset::BP),
-        bx: read(regs + offset::BX),
-        bx_is: rbx::VALUE,
+        fp: read(regs + offset::FP),
+        extra: read(regs + offset::EXTRA),
+        extra_is: held::VALUE,
     }
 }
 
@@ -339,29 +336,29 @@ impl PendingReturns {
         (entry, next)
     }
 
-    /// The original of the return address `pc` that was read at `slot`. By the slot, not in order: a longjmp leaves
-    /// entries behind.
+    /// The original of the return address `pc` of a function whose entry saw the stack pointer `entry`. By that, not in
+    /// order: a longjmp leaves entries behind.
     #[inline(always)]
-    pub(crate) fn original(&self, pc: u64, slot: u64) -> u64 {
-        if self.trampoline == 0 || pc != self.trampoline {
+    pub(crate) fn original(&self, pc: u64, entry: u64) -> u64 {
+        if self.trampoline == 0 || pc != code_address(self.trampoline) {
             return pc;
         }
-        original_return(self.list, pc, slot)
+        original_return(self.list, pc, entry)
     }
 }
 
 // VERIFIER: a global function, see `unwind::walk`.
-/// The original of the return address at `slot`, which was replaced; 0 if the kernel does not know it.
+/// The original of a return address that was replaced, as above; 0 if the kernel does not know it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) extern "C" fn original_at(slot: u64) -> u64 {
-    original_return(CurrentTask::get().pending_returns(), 0, slot)
+pub(crate) extern "C" fn original_at(entry: u64) -> u64 {
+    original_return(CurrentTask::get().pending_returns(), 0, entry)
 }
 
-/// A search for the entry of a stack position.
+/// A search for the function whose entry saw a stack pointer.
 struct Search {
     instance: u64,
-    slot: u64,
+    entry: u64,
     /// The return address.
     pc: u64,
 }
@@ -369,10 +366,10 @@ struct Search {
 // VERIFIER: a global function, see `unwind::walk`, and a loop of the kernel's.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn original_return(list: u64, pc: u64, slot: u64) -> u64 {
+extern "C" fn original_return(list: u64, pc: u64, entry: u64) -> u64 {
     let mut search = Search {
         instance: list,
-        slot,
+        entry,
         pc,
     };
     repeat(MAX_PENDING_RETURNS, next_return, &mut search);
@@ -386,9 +383,9 @@ unsafe extern "C" fn next_return(_index: u64, search: *mut Search) -> u64 {
     if search.instance == 0 {
         return BREAK;
     }
-    let (entry, next) = PendingReturns::entry(search.instance);
-    if entry.slot == search.slot {
-        search.pc = entry.original;
+    let (pending, next) = PendingReturns::entry(search.instance);
+    if pending.slot == search.entry {
+        search.pc = pending.original;
         return BREAK;
     }
     search.instance = next;

@@ -13,7 +13,7 @@ use memtrace_common::{function::Cookie, loss::Reason};
 
 use crate::{
     arch::{
-        after_return, at_entry, entry_stack_pointer, first_argument, instruction_pointer,
+        self, after_return, at_entry, entry_stack_pointer, first_argument, instruction_pointer,
         return_value, stack_pointer,
     },
     calls::{Given, report},
@@ -21,7 +21,6 @@ use crate::{
     kernel::CurrentTask,
     kernel_stack,
     maps::recording,
-    memory::word_or_zero,
     thread::{Call, Thread},
     thread_cache::distrust,
 };
@@ -115,7 +114,7 @@ fn enter(registers: &pt_regs, cookie: Cookie, task: CurrentTask, thread: &mut Th
     // If a return is pending, of this or another tool's probe, the return address may be a replaced one.
     let return_address = match task.has_pending_returns() {
         true => 0,
-        false => word_or_zero(sp),
+        false => arch::return_address(registers),
     };
     let addr = if return_address != 0 {
         let probe = instruction_pointer(registers);

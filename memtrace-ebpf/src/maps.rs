@@ -25,7 +25,7 @@ use memtrace_common::{
 #[cfg(feature = "legacy")]
 use memtrace_common::{kernel::LegacyOffsets, numbered_path::NUMBERS};
 
-use crate::atomic::increment;
+use crate::arch::{keep_order_of_reads, publish_one_more};
 
 /// Cookies of probes by the numbers in front of their paths; 0: none.
 #[cfg(feature = "legacy")]
@@ -42,7 +42,15 @@ pub(crate) static PROCESSES: HashMap<u32, Process> = HashMap::with_max_entries(1
 #[map]
 static CHANGES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// Changes so far. Facts that were read after it hold as long as it has the same value.
+/// [`changes`], before facts are read that hold as long as it has the same value.
+#[inline(always)]
+pub(crate) fn changes_before() -> u64 {
+    let changes = changes();
+    keep_order_of_reads();
+    changes
+}
+
+/// Changes so far.
 #[inline(always)]
 pub(crate) fn changes() -> u64 {
     CHANGES.get_ptr(0).map_or(0, |count| {
@@ -58,7 +66,7 @@ pub(crate) fn changes() -> u64 {
 pub(crate) fn changed() {
     if let Some(count) = CHANGES.get_ptr_mut(0) {
         // SAFETY: a live map value.
-        unsafe { increment(count) };
+        unsafe { publish_one_more(count) };
     }
 }
 
@@ -233,7 +241,7 @@ pub(crate) static OFFSETS: Offsets = Offsets {
     return_instance_next: 0,
     mm_xol_area: 0,
     xol_area_vaddr: 0,
-    task_fsbase: 0,
+    task_thread_pointer: 0,
     task_ptrace: 0,
     task_parent: 0,
     task_thread_pid: 0,

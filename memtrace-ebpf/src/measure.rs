@@ -4,7 +4,7 @@
 use memtrace_common::function::{Cookie, Measure, NO_ARGUMENT};
 
 use crate::{
-    arch::{Arguments, argument, stack_arguments},
+    arch::{Arguments, argument, structure},
     calls,
     memory::word_or_zero as word,
     thread::Call,
@@ -60,8 +60,7 @@ pub(crate) fn is_physical(cookie: Cookie) -> bool {
     cookie.measure() == Measure::Physical as u8
 }
 
-/// Fills in the size and its inputs, and where the address will be. `sp` is where the return
-/// address is; arguments on the stack follow.
+/// Fills in the size and its inputs, and where the address will be. `sp`: the stack pointer at the entry.
 #[inline(always)]
 pub(crate) fn block(cookie: Cookie, arguments: &Arguments, sp: u64, call: &mut Call) {
     let measure = cookie.measure();
@@ -77,7 +76,7 @@ pub(crate) fn block(cookie: Cookie, arguments: &Arguments, sp: u64, call: &mut C
     } else if measure == Measure::Pitched as u8 {
         (call.size, call.row, call.factor) = (count, size, arguments[1]);
     } else if measure == Measure::PitchedExtent as u8 {
-        let extent = extent(stack_arguments(sp));
+        let extent = extent(structure(arguments, 1, sp));
         call.size = product(extent.height, extent.depth);
         (call.row, call.factor) = (extent.width, arguments[0].wrapping_add(8));
     } else if measure == Measure::Physical as u8 {
@@ -110,7 +109,11 @@ fn array(measure: u8, arguments: &Arguments, sp: u64, size: u64, count: u64) -> 
         };
         (channels(descriptor), of, 1)
     } else if measure == Measure::ChannelsExtent as u8 {
-        (channels(descriptor), extent(stack_arguments(sp)), count)
+        (
+            channels(descriptor),
+            extent(structure(arguments, 2, sp)),
+            count,
+        )
     } else if measure == Measure::Array as u8 {
         let of = Extent {
             width: word(descriptor),

@@ -7,9 +7,13 @@
 //! Steps that depend on anything else are not kept: they are made again each time.
 
 use aya_ebpf::{macros::map, maps::Array};
-use memtrace_common::unwind::{Registers, cfa, fp, rbx};
+use memtrace_common::{
+    arch::{code_address, return_slot},
+    unwind::{Registers, cfa, fp, held},
+};
 
 use crate::{
+    arch::entry_of_caller,
     argument::{Argument, As},
     reads::{Reads, Replaced},
     scratch::Scratch,
@@ -45,11 +49,11 @@ pub(crate) struct Step {
     pc: u64,
     sp: u64,
     fp: u64,
-    bx: u64,
+    extra: u64,
     word: u64,
     /// Where `fp` was read; 0: it is the thread's.
     fp_from: u64,
-    /// Flags below, and [`Registers::bx_is`] above [`BX_SHIFT`].
+    /// Flags below, and [`Registers::extra_is`] above [`EXTRA_SHIFT`].
     flags: u64,
 }
 
@@ -59,7 +63,7 @@ const HOLDS: u64 = 1;
 const IS_RETURN: u64 = 2;
 /// The frame pointer matters.
 const USES_FP: u64 = 4;
-const BX_SHIFT: u32 = 8;
+const EXTRA_SHIFT: u32 = 8;
 
 /// The memo of the walk before, and that of this one.
 #[inline(always)]
@@ -111,16 +115,14 @@ fn stack(scratch: &mut Scratch) -> StackMemory {
     StackMemory::of(scratch)
 }
 
-/// Whether a step returns to where it did before.
+/// The word by which a step returns to where it did before; `None` if it does not.
 #[inline(always)]
-fn returns(step: &Step, next: &Step, scratch: &mut Scratch) -> bool {
-    step.flags & HOLDS != 0 && stack(scratch).aligned(return_slot(next.sp)) == Some(next.pc)
-}
-
-/// Where the return address was that led to a stack pointer.
-#[inline(always)]
-fn return_slot(sp: u64) -> u64 {
-    sp.wrapping_sub(8)
+fn returns(step: &Step, next: &Step, scratch: &mut Scratch) -> Option<u64> {
+    if step.flags & HOLDS == 0 {
+        return None;
+    }
+    let word = stack(scratch).aligned(return_slot(next.sp, next.extra))?;
+    (code_address(word) == next.pc).then_some(word)
 }
 
 /// Begins the memo of a walk.
@@ -154,13 +156,13 @@ pub(crate) fn forget(old: &mut Memo) {
     old.reads.open();
 }
 
-/// rbx after steps that hold: where a frame among them saved it, or as it was.
+/// The extra register after steps that hold: where a frame among them saved it, or as it was.
 #[inline(always)]
 fn carry(step: &Step, at: &mut Registers) {
-    let bx_is = step.flags >> BX_SHIFT;
-    if bx_is != rbx::VALUE {
-        at.bx = step.bx;
-        at.bx_is = bx_is;
+    let extra_is = step.flags >> EXTRA_SHIFT;
+    if extra_is != held::VALUE {
+        at.extra = step.extra;
+        at.extra_is = extra_is;
     }
 }
 
@@ -198,19 +200,22 @@ pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Mem
     let step = &old.steps[index as usize & (STEPS - 1)];
     let next = &old.steps[(index + 1) as usize & (STEPS - 1)];
     let at = &mut state.at;
-    let bx_is = step.flags >> BX_SHIFT;
+    let extra_is = step.flags >> EXTRA_SHIFT;
     if step.pc != at.pc
         || step.sp != sp
         || (step.flags & IS_RETURN) >> 1 != state.is_return
-        || bx_is != at.bx_is
-        || (bx_is == rbx::ADDRESS && step.bx != at.bx)
+        || extra_is != at.extra_is
+        || (extra_is == held::ADDRESS && step.extra != at.extra)
     {
         return 0;
     }
     let fp = at.fp;
-    if (step.flags & USES_FP != 0 && step.fp != fp) || !returns(step, next, scratch) {
+    if step.flags & USES_FP != 0 && step.fp != fp {
         return 0;
     }
+    let Some(word) = returns(step, next, scratch) else {
+        return 0;
+    };
     let fp_from = scratch.walk.memo.fp_from;
     let mut caller_fp = fp;
     let mut caller_from = fp_from;
@@ -241,7 +246,7 @@ pub(crate) extern "C" fn follow(scratch: As<Scratch>, old: As<Memo>, new: As<Mem
         kept.fp = fp;
         kept.fp_from = fp_from;
     }
-    new.reads.stack(return_slot(next.sp), next.pc);
+    new.reads.stack(return_slot(next.sp, next.extra), word);
     if step.flags & USES_FP != 0 {
         needs_fp(scratch, &mut new.reads, fp_from, fp);
     }
@@ -294,10 +299,11 @@ pub(crate) extern "C" fn keep(
         _ => {}
     }
     let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
-    let aligned = (caller_sp | state.memo.fp_from) & 7 == 0;
+    // A return address that was in a register has no aligned place.
+    let aligned = (state.slot | state.memo.fp_from) & 7 == 0;
     let on_stack = by_rule && aligned;
     let by_stack = how & found::BY_ROW != 0 && on_stack;
-    let mut flags = at.bx_is << BX_SHIFT | (state.is_return & 1) << 1;
+    let mut flags = at.extra_is << EXTRA_SHIFT | (state.is_return & 1) << 1;
     if by_stack && how & found::IS_PLAIN != 0 {
         flags |= HOLDS;
     }
@@ -313,7 +319,7 @@ pub(crate) extern "C" fn keep(
         step.pc = at.pc;
         step.sp = at.sp;
         step.fp = fp;
-        step.bx = at.bx;
+        step.extra = at.extra;
         step.word = state.row.word;
         step.fp_from = fp_from;
         step.flags = flags;
@@ -323,14 +329,14 @@ pub(crate) extern "C" fn keep(
         return 0;
     }
     if by_stack {
-        memo.reads.stack(return_slot(caller_sp), caller_pc);
+        memo.reads.stack(state.slot, state.slot_word);
     } else if how & found::REPLACED != 0 && on_stack {
         let replaced = Replaced {
-            slot: return_slot(caller_sp),
+            entry: entry_of_caller(caller_sp),
             original: caller_pc,
         };
         memo.reads
-            .return_replaced(replaced, state.returns.trampoline());
+            .return_replaced(replaced, state.slot, state.slot_word);
     } else {
         memo.reads.open();
     }

@@ -20,6 +20,7 @@ use memtrace_common::{
 #[cfg(feature = "legacy")]
 use crate::loops::ROUND;
 use crate::{
+    arch::is_thread,
     argument::{Argument, As},
     codes::{self, Seen},
     emit::lost,
@@ -380,7 +381,7 @@ pub(crate) extern "C" fn find_innermost(
         state
             .object
             .copy(known.wrapping_add(u64::from(first)), bytes);
-        if field(&state.object, known, python.thread_id) == id {
+        if is_thread(field(&state.object, known, python.thread_id), id) {
             state.frame = innermost(field(&state.object, known, python.thread_frame), python);
             // One that runs nothing may have been freed, with its words still there.
             if state.frame != 0 {
@@ -505,7 +506,7 @@ unsafe extern "C" fn next_thread(_index: u64, searching: *mut Searching) -> u64 
         return CONTINUE;
     }
     // One that runs nothing is that of an interpreter which the thread has made, or left.
-    if follow(thread, python.thread_id) == search.id && top_frame(thread, python) != 0 {
+    if is_thread(follow(thread, python.thread_id), search.id) && top_frame(thread, python) != 0 {
         // VERIFIER: not a count, whose values it would distinguish.
         if search.found == 0 {
             search.found = thread;

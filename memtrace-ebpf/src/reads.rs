@@ -19,8 +19,8 @@ pub(crate) const CODES: usize = 32;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Replaced {
-    /// Where it is; 0: there is none.
-    pub(crate) slot: u64,
+    /// The stack pointer at the entry of the function that returns there; 0: there is none.
+    pub(crate) entry: u64,
     pub(crate) original: u64,
 }
 
@@ -68,7 +68,7 @@ impl Reads {
         self.is_whole = 0;
         self.stack.n = 0;
         self.memory.n = 0;
-        self.replaced.slot = 0;
+        self.replaced.entry = 0;
         self.codes.n = 0;
     }
 
@@ -86,14 +86,14 @@ impl Reads {
         }
     }
 
-    /// The walk has found the return address `present` replaced.
+    /// The walk has found the return address at `slot` replaced by `present`.
     #[inline(always)]
-    pub(crate) fn return_replaced(&mut self, replaced: Replaced, present: u64) {
-        if self.replaced.slot != 0 {
+    pub(crate) fn return_replaced(&mut self, replaced: Replaced, slot: u64, present: u64) {
+        if self.replaced.entry != 0 {
             self.open();
         }
         self.replaced = replaced;
-        self.stack(replaced.slot, present);
+        self.stack(slot, present);
     }
 
     /// The walk has read a word of other memory. `address`: a multiple of 8.

@@ -1,7 +1,5 @@
 //! The producers' side of the ring buffer, see [`memtrace_common::ring`].
 
-use core::sync::atomic::{Ordering, compiler_fence};
-
 use aya_ebpf::{
     bindings::{BPF_F_MMAPABLE, BPF_RB_FORCE_WAKEUP},
     macros::map,
@@ -10,6 +8,7 @@ use aya_ebpf::{
 use memtrace_common::ring::{CHUNK, Chunk, ENDS, HEAD, TAIL, WORD, empty, ready, room};
 
 use crate::{
+    arch::publish,
     atomic::exchange,
     loops::{BREAK, CONTINUE, repeat},
     maps::{SETTINGS, loaded},
@@ -83,9 +82,8 @@ impl Entry {
 
     #[inline(always)]
     fn write(self, word: u64) {
-        compiler_fence(Ordering::Release);
-        // SAFETY: in a live map value, and nothing else writes it. The processor keeps the order: it is an x86.
-        unsafe { core::ptr::write_volatile(self.word, word) };
+        // SAFETY: in a live map value, and nothing else writes it.
+        unsafe { publish(self.word, word) };
     }
 }
 
@@ -189,9 +187,10 @@ unsafe extern "C" fn try_again(_index: u64, taking: *mut Taking) -> u64 {
 fn at(position: u64, most: u64) -> Option<*mut u64> {
     let number = (position & loaded(&SETTINGS.ring_mask)) / CHUNK as u64;
     let chunk = RING.get_ptr_mut(number as u32)?;
-    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value.
+    // VERIFIER: read back, so that the compiler cannot take the bound apart from the value; a multiple of 8, as atomic
+    // instructions need.
     // SAFETY: a reference is valid to read.
-    let offset = unsafe { core::ptr::read_volatile(&raw const position) } & (CHUNK as u64 - 1);
+    let offset = unsafe { core::ptr::read_volatile(&raw const position) } & (CHUNK as u64 - 8);
     if offset > CHUNK as u64 - room(most) {
         return None;
     }

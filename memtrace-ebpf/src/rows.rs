@@ -6,7 +6,10 @@ use memtrace_common::{
     unwind_table::{BLOCK, RowSearch, exec_state},
 };
 
-use crate::maps::{EXECS, HOT_ROWS, KNOWN_ROWS, ROWS, RULES};
+use crate::{
+    arch::keep_order_of_reads,
+    maps::{EXECS, HOT_ROWS, KNOWN_ROWS, ROWS, RULES},
+};
 
 /// Of code without tables.
 pub(crate) const FRAME_POINTER: Rule = of(cfa::FRAME_POINTER);
@@ -85,11 +88,13 @@ unsafe fn write(place: *mut CachedRow, known: CachedRow) {
 pub(crate) fn find(word: u64) -> Result<Rule, End> {
     let (number, vaddr) = Word::in_file(word);
     let exec = EXECS.get(number).ok_or(End::NoTable)?;
-    // Volatile, so in this order: the collector writes the state last.
-    // SAFETY: a reference is valid to read.
-    let [state, first_page, pages] = unsafe {
+    // In this order: the collector writes the state last.
+    // SAFETY: references are valid to read.
+    let state = unsafe { core::ptr::read_volatile(&raw const exec.state) };
+    keep_order_of_reads();
+    // SAFETY: as above.
+    let [first_page, pages] = unsafe {
         [
-            core::ptr::read_volatile(&raw const exec.state),
             core::ptr::read_volatile(&raw const exec.first_page),
             core::ptr::read_volatile(&raw const exec.pages),
         ]

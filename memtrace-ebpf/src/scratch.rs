@@ -200,6 +200,9 @@ pub(crate) struct WalkState {
     /// 1 if the last step was along a frame pointer.
     pub(crate) by_frame_pointer: i32,
     pub(crate) returns: PendingReturns,
+    /// Where the last step has read the return address, and what was there, see [`memtrace_common::unwind::Caller`].
+    pub(crate) slot: u64,
+    pub(crate) slot_word: u64,
     /// The known facts about the present address.
     pub(crate) row: FoundRow,
     pub(crate) stack: StackWindow,

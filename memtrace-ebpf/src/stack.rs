@@ -21,7 +21,7 @@ use crate::{
     emit::{emit_bytes, header, lost},
     kernel::CurrentTask,
     loops::{BREAK, CONTINUE, repeat},
-    maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, changes, loaded},
+    maps::{SEEN, SEEN_SETS, SEEN_WAYS, SETTINGS, changes_before, loaded},
     memo, python_code,
     scratch::{FRAMES, Scratch},
     subject::Subject,
@@ -109,7 +109,7 @@ fn take_by(
 #[inline(never)]
 extern "C" fn look_up_subject(scratch: As<Scratch>) -> u64 {
     if let Some(scratch) = Scratch::of(scratch) {
-        scratch.walk.as_of = changes();
+        scratch.walk.as_of = changes_before();
         scratch.walk.memo.of = Subject::of(&scratch.caller);
     }
     0

@@ -15,11 +15,12 @@ use memtrace_common::{
 };
 
 use crate::{
+    arch::publish,
     atomic::{claim_for, word},
     caller::Caller,
     emit::{self, lost},
     kernel::CurrentTask,
-    maps::{changes, recording},
+    maps::{changes, changes_before, recording},
     subject::Subject,
     thread_cache::CacheState,
 };
@@ -224,7 +225,8 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn remove(tgid: u32, tid: u32) {
         if let Some(thread) = at(place_of(id(tgid, tid))) {
-            thread.owner = 0;
+            // SAFETY: a live map value.
+            unsafe { publish(&raw mut thread.owner, 0) };
         }
     }
 
@@ -471,7 +473,7 @@ extern "C" fn settle(owner: u64) -> u64 {
 #[inline(never)]
 extern "C" fn learn(place: u64) -> u64 {
     // Before the rest, which may change meanwhile.
-    let as_of = changes();
+    let as_of = changes_before();
     let (Some(thread), Some(caller)) = (at(place), Caller::traced()) else {
         return NOWHERE;
     };

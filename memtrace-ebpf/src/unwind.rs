@@ -3,17 +3,18 @@
 //! a frame an iteration; the step itself is `memtrace_common::unwind::step`.
 
 use memtrace_common::{
+    arch::FRAME_POINTER,
     code_map::mapping_kind,
     limits::MAX_FRAMES,
     python::Interpreter,
     row_cache::FoundRow,
-    unwind::{self, End, Memory, Registers, Rule, Word, cfa, fp},
+    unwind::{self, End, Memory, Registers, Rule, Word, cfa},
 };
 
 #[cfg(feature = "legacy")]
 use crate::loops::ROUND;
 use crate::{
-    arch::SIGNAL_RETURN,
+    arch::{SIGNAL_RETURN, entry_of_caller},
     argument::{Argument, As},
     code::{self, Code},
     facts, imports,
@@ -51,10 +52,8 @@ fn without_table(at: &Registers, rule: Rule, by_frame_pointer: i32) -> Rule {
         }
     } else if rule.cfa == cfa::FRAME_POINTER {
         Rule {
-            cfa: cfa::FRAME_POINTER,
-            fp: fp::AT_CFA,
-            fp_offset: -16,
             cfa_offset: by_frame_pointer,
+            ..FRAME_POINTER
         }
     } else {
         rule
@@ -373,8 +372,10 @@ fn climb(scratch: &mut Scratch, memo: &mut Memo, evaluates: bool) -> Result<(), 
     let state = &mut scratch.walk;
     let mut caller = unwind::step(rule, &state.at, &memory)?;
     let read = caller.registers.pc;
+    (state.slot, state.slot_word) = (caller.slot, caller.word);
     if caller.slot != 0 {
-        caller.registers.pc = state.returns.original(read, caller.slot);
+        let entry = entry_of_caller(caller.registers.sp);
+        caller.registers.pc = state.returns.original(read, entry);
     }
     let (pc, sp) = (caller.registers.pc, caller.registers.sp);
     let mut how = match read == pc {

@@ -7,8 +7,6 @@
 //! Any CPU reads and writes the table at any time without a lock: a number that changes with each write shows whether a
 //! walk was replaced meanwhile. Only the thread that made a walk finds it.
 
-use core::sync::atomic::{Ordering, compiler_fence};
-
 use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::{
     event::COMM,
@@ -17,6 +15,7 @@ use memtrace_common::{
 };
 
 use crate::{
+    arch::{keep_order_of_reads, publish},
     argument::{Argument, As},
     atomic::{exchange, word},
     codes,
@@ -282,7 +281,7 @@ fn holds_here(state: &mut Scratch, known: AsKnown, task: CurrentTask) -> u64 {
     // SAFETY: a reference is valid to read.
     let version = || unsafe { core::ptr::read_volatile(&raw const walk.version) };
     let before = version();
-    compiler_fence(Ordering::Acquire);
+    keep_order_of_reads();
     let at = &state.at;
     if before & 1 != 0 || before == 0 || walk.owner != owner(state) {
         return 0;
@@ -297,7 +296,7 @@ fn holds_here(state: &mut Scratch, known: AsKnown, task: CurrentTask) -> u64 {
         return 0;
     }
     let replaced = walk.replaced;
-    if replaced.slot != 0 && original_at(replaced.slot) != replaced.original {
+    if replaced.entry != 0 && original_at(replaced.entry) != replaced.original {
         return 0;
     }
     if walk.codes != 0 && walk.ends != codes::ends_in(state.caller.space) && !have_codes(walk) {
@@ -308,8 +307,8 @@ fn holds_here(state: &mut Scratch, known: AsKnown, task: CurrentTask) -> u64 {
     }
     let (key, frames) = (walk.key, walk.frames);
     let is_named = walk.name == task.name();
-    // Everything above was read before this. The processor keeps that order too: it is an x86.
-    compiler_fence(Ordering::Acquire);
+    // Everything above was read before this.
+    keep_order_of_reads();
     if !is_named || version() != before {
         return 0;
     }
@@ -482,8 +481,7 @@ pub(crate) extern "C" fn store(scratch: As<Scratch>, reads: AsReads, key: u64) -
             // Nothing has this.
             known.owner = 0;
         }
-        compiler_fence(Ordering::Release);
-        core::ptr::write_volatile(&raw mut known.version, (version | 1).wrapping_add(1));
+        publish(&raw mut known.version, (version | 1).wrapping_add(1));
     }
     set.tags[way as usize] = tag;
     0

@@ -226,7 +226,7 @@ impl Drop for AtEnd<'_> {
 fn a_file_that_is_rewritten_while_it_is_read() {
     let fixture = Fixture::new();
     let (library, truth) = (fixture.path("library.so"), fixture.path("truth"));
-    let libstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+    let libstdcxx = targets::system_library("libstdc++.so.6");
     let content = fs::read(libstdcxx).expect("libstdc++ is installed");
     fs::write(&library, &content).expect("the folder is writable");
     let target = targets::program("rewritten.c");

@@ -38,7 +38,7 @@ fn mutant(original: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-fn are_recorded(file: &str, kind: &str) {
+fn are_recorded(file: &Path, kind: &str) {
     let original = fs::read(file).expect("a file of the system");
     let (mut left, mut random) = random::times("MEMTRACE_MUTANTS", BATCH);
     while left > 0 {
@@ -82,10 +82,10 @@ fn batch_is_recorded(fixture: &Fixture, folder: &Path, batch: usize) {
 
 #[test]
 fn mutants_of_a_program_are_recorded() {
-    are_recorded("/bin/dash", "program");
+    are_recorded(Path::new("/bin/dash"), "program");
 }
 
 #[test]
 fn mutants_of_a_library_are_recorded() {
-    are_recorded("/usr/lib/x86_64-linux-gnu/libz.so.1", "library");
+    are_recorded(&targets::system_library("libz.so.1"), "library");
 }

@@ -85,15 +85,25 @@ fn gcc_at_a_fixed_address() {
 
 #[test]
 fn gcc_with_realigned_stacks_and_lazy_binding() {
+    // Where a function's stack always has its alignment, only those with larger needs align it.
+    const REALIGN: &str = match cfg!(target_arch = "x86_64") {
+        true => "-mstackrealign",
+        false => "-fstack-clash-protection",
+    };
     dynamic(
         "gcc",
-        &[
-            "-O2",
-            "-fomit-frame-pointer",
-            "-mstackrealign",
-            "-Wl,-z,lazy",
-        ],
+        &["-O2", "-fomit-frame-pointer", REALIGN, "-Wl,-z,lazy"],
     );
+}
+
+/// Branches arrive at marked instructions only, and return addresses are signed where the architecture can.
+#[test]
+fn gcc_with_protected_branches() {
+    const PROTECT: &str = match cfg!(target_arch = "aarch64") {
+        true => "-mbranch-protection=standard",
+        false => "-fcf-protection=full",
+    };
+    dynamic("gcc", &["-O2", "-fomit-frame-pointer", PROTECT]);
 }
 
 #[test]

@@ -300,6 +300,11 @@ pub fn installed_python(minor: u32) -> Option<PathBuf> {
     python.exists().then_some(python)
 }
 
+/// A library of the distribution, in Debian's place for it.
+pub fn system_library(name: &str) -> PathBuf {
+    Path::new(&format!("/usr/lib/{}-linux-gnu", env::consts::ARCH)).join(name)
+}
+
 /// An allocator of the distribution, to be preloaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {
@@ -327,10 +332,9 @@ impl Allocator {
     /// Where it is not installed, with the command that installs it.
     #[track_caller]
     pub fn path(self) -> PathBuf {
-        let folders = ["x86_64-linux-gnu", "aarch64-linux-gnu", "", "../lib64"];
-        let mut paths = folders
-            .map(|folder| Path::new("/usr/lib").join(folder).join(self.library))
-            .into_iter();
+        let elsewhere =
+            ["/usr/lib", "/usr/lib64"].map(|folder| Path::new(folder).join(self.library));
+        let mut paths = [system_library(self.library)].into_iter().chain(elsewhere);
         paths.find(|path| path.exists()).unwrap_or_else(|| {
             panic!(
                 "`{}` is not installed: run `apt-get install {}`",

@@ -96,6 +96,7 @@ static void calls(void) {
 /* A bit for each register, and many rounds without any call. */
 static void computes(void) {
 	unsigned long sum;
+#if defined(__x86_64__)
 	__asm__ volatile("mov $0x1, %%rbx\n mov $0x2, %%rdx\n mov $0x4, %%rsi\n mov $0x8, %%rdi\n"
 			 "mov $0x10, %%r8\n mov $0x20, %%r9\n mov $0x40, %%r10\n mov $0x80, %%r11\n"
 			 "mov $0x100, %%r12\n mov $0x200, %%r13\n mov $0x400, %%r14\n mov $0x800, %%r15\n"
@@ -110,6 +111,25 @@ static void computes(void) {
 			 :
 			 : "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
 			   "xmm0", "xmm15", "cc");
+#elif defined(__aarch64__)
+	__asm__ volatile("mov x1, #0x1\n mov x2, #0x2\n mov x7, #0x4\n mov x8, #0x8\n"
+			 "mov x9, #0x10\n mov x15, #0x20\n mov x16, #0x40\n mov x17, #0x80\n"
+			 "mov x19, #0x100\n mov x20, #0x200\n mov x28, #0x400\n mov x30, #0x800\n"
+			 "mov x0, #0x1000\n fmov d0, x0\n mov x0, #0x2000\n fmov d31, x0\n"
+			 "mov x3, #0x4240\n movk x3, #0xf, lsl #16\n"
+			 "1: subs x3, x3, #1\n b.ne 1b\n"
+			 "fmov x0, d0\n fmov x3, d31\n add x0, x0, x3\n"
+			 "add x0, x0, x1\n add x0, x0, x2\n add x0, x0, x7\n add x0, x0, x8\n"
+			 "add x0, x0, x9\n add x0, x0, x15\n add x0, x0, x16\n add x0, x0, x17\n"
+			 "add x0, x0, x19\n add x0, x0, x20\n add x0, x0, x28\n add x0, x0, x30\n"
+			 "mov %0, x0\n"
+			 : "=r"(sum)
+			 :
+			 : "x0", "x1", "x2", "x3", "x7", "x8", "x9", "x15", "x16", "x17", "x19", "x20", "x28", "x30",
+			   "d0", "d31", "cc");
+#else
+#error "unknown architecture"
+#endif
 	expect("the registers", sum, 0x3fff);
 }
 

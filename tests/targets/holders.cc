@@ -73,6 +73,7 @@ OUT_OF_LINE static void serve() {
 OUT_OF_LINE static void in_register() {
 	void *held = block("register");
 	waiting++;
+#if defined(__x86_64__)
 	__asm__ volatile("movq %0, %%r12\n\t"
 			 "xorl %k0, %k0\n\t"
 			 "1: movl $34, %%eax\n\t" // pause(2)
@@ -81,6 +82,22 @@ OUT_OF_LINE static void in_register() {
 			 : "+b"(held)
 			 :
 			 : "r12", "rax", "rcx", "r11", "memory", "cc");
+#elif defined(__aarch64__)
+	__asm__ volatile("mov x19, %0\n\t"
+			 "mov %0, xzr\n\t"
+			 "1: mov x0, xzr\n\t" // ppoll(2) of nothing
+			 "mov x1, xzr\n\t"
+			 "mov x2, xzr\n\t"
+			 "mov x3, xzr\n\t"
+			 "mov x8, #73\n\t"
+			 "svc 0\n\t"
+			 "b 1b"
+			 : "+r"(held)
+			 :
+			 : "x0", "x1", "x2", "x3", "x8", "x19", "memory", "cc");
+#else
+#error "unknown architecture"
+#endif
 }
 
 static void lose() {

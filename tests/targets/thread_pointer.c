@@ -4,8 +4,10 @@
  *   thread_pointer TRUTH    ends with code 7
  */
 #include "site.h"
-#include <asm/prctl.h>
 #include <pthread.h>
+#ifdef __x86_64__
+#include <asm/prctl.h>
+#endif
 #include <sys/syscall.h>
 
 /* In one of the lists of small blocks. The first calls are those whose results memtrace compares. */
@@ -18,13 +20,21 @@ static pthread_barrier_t barrier;
 static volatile unsigned long other;
 
 static void *wait_here(void *unused) {
-	other = pthread_self();
+	other = (unsigned long)__builtin_thread_pointer();
 	pthread_barrier_wait(&barrier);
 	pthread_barrier_wait(&barrier);
 	return unused;
 }
 
-static void use(unsigned long thread_pointer) { syscall(SYS_arch_prctl, ARCH_SET_FS, thread_pointer); }
+static void use(unsigned long thread_pointer) {
+#if defined(__x86_64__)
+	syscall(SYS_arch_prctl, ARCH_SET_FS, thread_pointer);
+#elif defined(__aarch64__)
+	__asm__ volatile("msr tpidr_el0, %0" : : "r"(thread_pointer) : "memory");
+#else
+#error "unknown architecture"
+#endif
+}
 
 int main(int argc, char **argv) {
 	struct block listed[LISTED], blocks[BLOCKS];
@@ -42,7 +52,7 @@ int main(int argc, char **argv) {
 	pthread_barrier_init(&barrier, NULL, 2);
 	pthread_create(&thread, NULL, wait_here, NULL);
 	pthread_barrier_wait(&barrier);
-	unsigned long own = pthread_self();
+	unsigned long own = (unsigned long)__builtin_thread_pointer();
 	use(other);
 	for (int i = 0; i < BLOCKS; i++)
 		blocks[i] = ALLOCATE(other, NULL, SIZE, 0, SIZE);

@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-enum { PAGE = 4096 };
+static long PAGE; /* bytes; set before any scenario */
 #define INLINE __attribute__((always_inline)) static inline
 
 INLINE long call(long number, long a, long b, long c, long d, long e, long f) {
@@ -36,7 +36,7 @@ INLINE long call(long number, long a, long b, long c, long d, long e, long f) {
 #endif
 }
 
-static int failed(long result) { return result < 0 && result > -PAGE; }
+static int failed(long result) { return result < 0 && result >= -4095; }
 
 static long checked(long result) {
 	if (failed(result))
@@ -246,6 +246,7 @@ static long mapped(void) {
 }
 
 int main(int argc, char **argv) {
+	PAGE = sysconf(_SC_PAGESIZE);
 	for (size_t i = 0; argc == 2 && i < sizeof scenarios / sizeof *scenarios; i++) {
 		if (strcmp(scenarios[i].name, argv[1]))
 			continue;

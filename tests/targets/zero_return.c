@@ -13,6 +13,7 @@ void leave(void);
 extern char called[];
 
 /* Callee-saved registers of main are on its own stack while the other one is in use. */
+#if defined(__x86_64__)
 __asm__(".text\n"
         ".type enter, @function\n"
         "enter:\n"
@@ -44,6 +45,45 @@ __asm__(".text\n"
         "called:\n"
         "    nop\n"
         "    .cfi_endproc\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".type enter, %function\n"
+        "enter:\n"
+        "    stp x29, x30, [sp, #-96]!\n"
+        "    stp x19, x20, [sp, #16]\n"
+        "    stp x21, x22, [sp, #32]\n"
+        "    stp x23, x24, [sp, #48]\n"
+        "    stp x25, x26, [sp, #64]\n"
+        "    stp x27, x28, [sp, #80]\n"
+        "    mov x2, sp\n"
+        "    adrp x3, back\n"
+        "    str x2, [x3, :lo12:back]\n"
+        "    mov sp, x0\n"
+        "    mov x30, x1\n"
+        "    b outermost\n"
+        ".type leave, %function\n"
+        "leave:\n"
+        "    adrp x3, back\n"
+        "    ldr x2, [x3, :lo12:back]\n"
+        "    mov sp, x2\n"
+        "    ldp x19, x20, [sp, #16]\n"
+        "    ldp x21, x22, [sp, #32]\n"
+        "    ldp x23, x24, [sp, #48]\n"
+        "    ldp x25, x26, [sp, #64]\n"
+        "    ldp x27, x28, [sp, #80]\n"
+        "    ldp x29, x30, [sp], #96\n"
+        "    ret\n"
+        ".type caller, %function\n"
+        "caller:\n"
+        "    .cfi_startproc\n"
+        "    .cfi_undefined x30\n"
+        "    nop\n"
+        "called:\n"
+        "    nop\n"
+        "    .cfi_endproc\n");
+#else
+#error "unknown architecture"
+#endif
 
 static __attribute__((noinline)) void allocate(void)
 {

@@ -438,7 +438,7 @@ const ATTACKS: &[Row] = &[
 pub(crate) fn run(filter: Option<&str>) -> Result<()> {
     command::need_root("the attacks")?;
     command::build_workspace()?;
-    let program = vm::test_program()?;
+    let program = vm::test_program(&vm::X86_64)?;
     let chosen: Vec<_> = ATTACKS
         .iter()
         .filter(|(attack, .., test)| {

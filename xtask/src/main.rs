@@ -31,7 +31,7 @@ mod verifier;
 mod vm;
 
 use clap::{Parser, Subcommand};
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(
@@ -85,17 +85,7 @@ enum Task {
         kernels: Vec<String>,
     },
     /// Run part of the end-to-end tests on other kernels, in virtual machines (as root)
-    Vm {
-        /// 5.10, 6.1, 6.12, newest (of Debian's), 5.15 (of Ubuntu's) or host; by default all
-        kernels: Vec<String>,
-        /// Also, or only, on the kernel in this file (bzImage). Its modules, if it needs some, are looked for where its
-        /// package has them, in this system's folder, and below the file's own folder
-        #[arg(long, value_name = "FILE")]
-        kernel: Option<PathBuf>,
-        /// Run only the tests whose feature or name contains this
-        #[arg(long, value_name = "TEXT")]
-        only: Option<String>,
-    },
+    Vm(vm::Options),
     /// Trace large programs under load and verify their stacks (slow; as root)
     Oracle(oracle::Options),
     /// Record programs that grow in known ways and count right verdicts (slow; as root)
@@ -140,11 +130,7 @@ fn main() -> ExitCode {
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),
         Task::Verifier { kernels } => verifier::run(&kernels),
-        Task::Vm {
-            kernels,
-            kernel,
-            only,
-        } => vm::run(&kernels, kernel.as_deref(), only.as_deref()),
+        Task::Vm(options) => vm::run(&options),
         Task::Oracle(options) => oracle::run(&options),
         Task::Verdicts(options) => verdicts::run_all(&options),
         Task::Field(options) => field::run_all(&options),

@@ -19,23 +19,58 @@ pub(crate) fn folder() -> PathBuf {
 /// # Errors
 /// When not root, or debootstrap fails.
 pub(crate) fn debian(suite: &str, packages: &[&str], root: &Path) -> Result<()> {
+    make(root, |unfinished| {
+        debootstrap(&[], suite, packages, unfinished)
+    })
+}
+
+/// Unpacks a root for another architecture, if it is missing. No package is set up: that would take its processor.
+///
+/// # Errors
+/// When not root, or a package cannot be fetched or unpacked.
+pub(crate) fn unpacked(
+    suite: &str,
+    architecture: &str,
+    packages: &[&str],
+    root: &Path,
+) -> Result<()> {
+    // `dpkg-deb -x` would replace links such as /bin by folders. The files are those that base-passwd makes.
+    const UNPACK: &str = "for package in var/cache/apt/archives/*.deb; do \
+         dpkg-deb --fsys-tarfile $package | tar -x --keep-directory-symlink; rm $package; done; \
+         rm -r proc debootstrap; mkdir proc; \
+         for file in passwd group; do cp usr/share/base-passwd/$file.master etc/$file; done";
+    make(root, |unfinished| {
+        let options = ["--foreign", "--arch", architecture];
+        debootstrap(&options, suite, packages, unfinished)?;
+        let mut unpack = Command::new("bash");
+        unpack.args(["-e", "-o", "pipefail", "-c", UNPACK]);
+        command::output(unpack.current_dir(unfinished)).map(drop)
+    })
+}
+
+fn debootstrap(options: &[&str], suite: &str, packages: &[&str], root: &Path) -> Result<()> {
+    setup::install(&["debootstrap"])?;
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap
+        .args(options)
+        .arg("--variant=minbase")
+        .arg(format!("--include={}", packages.join(",")))
+        .arg(suite)
+        .arg(root);
+    command::run(&mut debootstrap)
+        .with_context(|| format!("cannot create a root file system of {suite}"))
+}
+
+/// Makes a root, if it is missing. One under its final name is complete.
+fn make(root: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if root.exists() {
         return Ok(());
     }
-    setup::install(&["debootstrap"])?;
-    // A root under its final name is complete.
     let unfinished = root.with_extension("unfinished");
     let _ = fs::remove_dir_all(&unfinished);
     fs::create_dir_all(&unfinished)
         .with_context(|| format!("cannot make `{}`", unfinished.display()))?;
-    let mut debootstrap = Command::new("debootstrap");
-    debootstrap
-        .arg("--variant=minbase")
-        .arg(format!("--include={}", packages.join(",")))
-        .arg(suite)
-        .arg(&unfinished);
-    command::run(&mut debootstrap)
-        .with_context(|| format!("cannot create a root file system of {suite}"))?;
+    fill(&unfinished)?;
     Ok(fs::rename(&unfinished, root)?)
 }
 

@@ -1,5 +1,13 @@
-//! Registers and stacks: a file for each architecture, x86-64 so far.
+//! Registers and stacks: a file for each architecture. Tests have all of them.
 
-mod x86_64;
+#[cfg(any(test, target_arch = "aarch64", bpf_target_arch = "aarch64"))]
+#[cfg_attr(test, allow(dead_code, reason = "another one may be this machine's"))]
+pub(crate) mod aarch64;
+#[cfg(any(test, not(any(target_arch = "aarch64", bpf_target_arch = "aarch64"))))]
+#[cfg_attr(test, allow(dead_code, reason = "another one may be this machine's"))]
+pub(crate) mod x86_64;
 
+#[cfg(any(target_arch = "aarch64", bpf_target_arch = "aarch64"))]
+pub use aarch64::*;
+#[cfg(not(any(target_arch = "aarch64", bpf_target_arch = "aarch64")))]
 pub use x86_64::*;

@@ -1,18 +1,19 @@
 extern crate std;
 
 use super::*;
+use crate::arch::x86_64::{Native, SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_PC, SIGNAL_SP, with_extra_at};
 use std::collections::HashMap;
 
 const SP: u64 = 0x7ffc_0000_1000;
 const FP: u64 = SP + 0x100;
 const PC: u64 = 0x5555_0000_1230;
-const BX: u64 = SP + 0x200;
+const EXTRA: u64 = SP + 0x200;
 const AT: Registers = Registers {
     pc: PC,
     sp: SP,
     fp: FP,
-    bx: BX,
-    bx_is: rbx::VALUE,
+    extra: EXTRA,
+    extra_is: held::VALUE,
 };
 
 /// Recorded words by address; nothing else can be read.
@@ -44,10 +45,16 @@ fn saved(cfa_offset: i32, fp: u8, fp_offset: i16) -> Rule {
     }
 }
 
+/// Of x86-64. Those of other architectures are tested beside them.
+fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, End> {
+    step_on::<Native>(rule, at, memory)
+}
+
 fn caller(pc: u64, sp: u64, fp: u64) -> Result<Caller, End> {
     Ok(Caller {
         registers: Registers { pc, sp, fp, ..AT },
         slot: sp - 8,
+        word: pc,
     })
 }
 
@@ -126,44 +133,48 @@ fn the_frame_pointer_is_restored_from_where_it_was_saved() {
 }
 
 #[test]
-fn the_frame_lies_off_rbx_which_a_callee_may_have_saved() {
-    let memory = memory([(BX + 8, 0xaa), (SP + 24, 0xbb), (SP + 8, BX), (0x10, 0xcc)]);
-    let by_bx = |at: &Registers| step(rule(cfa::BX, 16), at, &memory);
-    assert_eq!(by_bx(&AT), caller(0xaa, BX + 16, FP));
+fn the_frame_lies_off_a_register_which_a_callee_may_have_saved() {
+    let memory = memory([
+        (EXTRA + 8, 0xaa),
+        (SP + 24, 0xbb),
+        (SP + 8, EXTRA),
+        (0x10, 0xcc),
+    ]);
+    let by_extra = |at: &Registers| step(rule(cfa::EXTRA, 16), at, &memory);
+    assert_eq!(by_extra(&AT), caller(0xaa, EXTRA + 16, FP));
 
-    let keeps = |kind: u8| Rule {
-        fp: kind << bx::SHIFT,
-        ..rule(cfa::SP, 32)
-    };
-    let after = |kind| step(keeps(kind), &AT, &memory).unwrap().registers;
+    let frame = rule(cfa::SP, 32);
+    let after = |rule| step(rule, &AT, &memory).unwrap().registers;
     assert_eq!(
-        (after(bx::SAME).bx, after(bx::SAME).bx_is),
-        (BX, rbx::VALUE)
+        (after(frame).extra, after(frame).extra_is),
+        (EXTRA, held::VALUE)
     );
-    let saved = after(Rule::bx_at(-24));
-    assert_eq!((saved.bx, saved.bx_is), (SP + 8, rbx::ADDRESS));
+    let saved = after(with_extra_at(frame, -24));
+    assert_eq!((saved.extra, saved.extra_is), (SP + 8, held::ADDRESS));
     // The frame pointer's rule beside it is not disturbed.
     assert_eq!(saved.fp, FP);
-    assert_eq!(by_bx(&saved).unwrap().registers.pc, 0xaa);
-    assert_eq!(by_bx(&after(Rule::bx_at(-16))), Err(End::Unreadable));
-    assert_eq!(by_bx(&after(bx::LOST)), Err(End::UnsupportedRule));
+    assert_eq!(by_extra(&saved).unwrap().registers.pc, 0xaa);
+    let after = |offset| after(with_extra_at(frame, offset));
+    assert_eq!(by_extra(&after(-16)), Err(End::Unreadable));
+    assert_eq!(by_extra(&after(-20)), Err(End::UnsupportedRule));
 }
 
 #[test]
-fn places_of_rbx_that_do_not_fit_are_lost() {
-    assert_eq!(Rule::bx_at(-16), 2);
-    assert_eq!(Rule::bx_at(-8 * 62), 62);
+fn places_of_the_extra_register_that_do_not_fit_are_lost() {
+    let kind = |offset| with_extra_at(Rule::default(), offset).fp >> extra::SHIFT;
+    assert_eq!(kind(-16), 2);
+    assert_eq!(kind(-8 * 62), 62);
     for lost in [-8 * 63, -8 * 64, -8 * 256, -20, 0, 16, i64::MIN, i64::MAX] {
-        assert_eq!(Rule::bx_at(lost), bx::LOST, "{lost}");
+        assert_eq!(kind(lost), extra::LOST, "{lost}");
     }
 }
 
 #[test]
 fn a_signal_frame_holds_all_registers() {
     let words = [
-        (SP + GREG_RBP, 0x10),
-        (SP + GREG_RSP, SP - 0x1000),
-        (SP + GREG_RIP, 0xaa),
+        (SP + SIGNAL_FP, 0x10),
+        (SP + SIGNAL_SP, SP - 0x1000),
+        (SP + SIGNAL_PC, 0xaa),
     ];
     // Of code on another stack, which may be below.
     let interrupted = Caller {
@@ -171,10 +182,11 @@ fn a_signal_frame_holds_all_registers() {
             pc: 0xaa,
             sp: SP - 0x1000,
             fp: 0x10,
-            bx: SP + GREG_RBX,
-            bx_is: rbx::ADDRESS,
+            extra: SP + SIGNAL_EXTRA,
+            extra_is: held::ADDRESS,
         },
         slot: 0,
+        word: 0,
     };
     let rule = rule(cfa::SIGNAL, 0);
     assert_eq!(step(rule, &AT, &memory(words)), Ok(interrupted));
@@ -195,8 +207,8 @@ fn code_without_tables_must_keep_a_frame_pointer() {
     rule.cfa_offset = 1;
     let step = |fp| step(rule, &Registers { fp, ..AT }, &memory);
     let without_bx = |caller: Caller| Registers {
-        bx: 0,
-        bx_is: rbx::UNKNOWN,
+        extra: 0,
+        extra_is: held::UNKNOWN,
         ..caller.registers
     };
     assert_eq!(

@@ -1,7 +1,11 @@
 //! Registers and instructions: one file per architecture.
 
+#[cfg(bpf_target_arch = "aarch64")]
+mod aarch64;
 #[cfg(bpf_target_arch = "x86_64")]
 mod x86_64;
+#[cfg(bpf_target_arch = "aarch64")]
+pub(crate) use aarch64::*;
 #[cfg(bpf_target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 

@@ -1,15 +1,27 @@
-//! Architecture-dependent parts: registers, calls, stacks, instructions. A file for each; only
-//! x86-64 can be traced so far; other files are only recognised.
+//! Architecture-dependent parts: registers, calls, stacks, instructions. A file for each. Instructions of all of them are
+//! known everywhere, because files of other machines can be examined; registers only on the machine itself.
 
+mod aarch64;
 mod site;
+mod tracee;
 mod x86_64;
 
-pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
-pub(crate) use x86_64::{
-    BX, CFA_AT_ENTRY, ELF_MACHINE, FP, IN_SIGNAL_FRAME, PC, RETURN_ADDRESS, SP, SystemCall,
-    THREAD_OFFSET, TRAMPOLINE, UnwindCache, UnwindRegisters, Unwinder, addresses_taken, general,
-    interrupted, jumps, thread_pointer, unwinding_from,
+#[cfg(target_arch = "aarch64")]
+use aarch64::native;
+#[cfg(target_arch = "x86_64")]
+use x86_64::native;
+
+#[cfg(test)]
+pub(crate) use native::here;
+pub(crate) use native::{
+    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC,
+    RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET, THREAD_POINTER, TRAMPOLINE,
+    ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR, control, frame_pointer,
+    general, interrupted, is_control, read_registers, storage, thread_pointer, unwind_registers,
+    unwinding_from, write_registers,
 };
+pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
+pub(crate) use tracee::{Request, Tracee};
 
 use memtrace_common::thread_cache::ThreadCache;
 
@@ -19,6 +31,23 @@ pub(crate) enum Architecture {
     X86_64,
     Aarch64,
     Other(u16),
+}
+
+impl Architecture {
+    /// This machine's.
+    pub(crate) const NATIVE: Architecture = if cfg!(target_arch = "aarch64") {
+        Architecture::Aarch64
+    } else {
+        Architecture::X86_64
+    };
+
+    /// Bytes of its shortest instruction.
+    pub(crate) const fn shortest(self) -> u64 {
+        match self {
+            Architecture::Aarch64 => 4,
+            Architecture::X86_64 | Architecture::Other(_) => 1,
+        }
+    }
 }
 
 /// Most bytes of a function's beginning that decide about its site, if its size is not known.
@@ -34,7 +63,8 @@ pub(crate) fn probe_site(
 ) -> ProbeSite {
     match architecture {
         Architecture::X86_64 => x86_64::probe_site(body, size_known, reads),
-        Architecture::Aarch64 | Architecture::Other(_) => ProbeSite {
+        Architecture::Aarch64 => aarch64::probe_site(body, size_known, reads),
+        Architecture::Other(_) => ProbeSite {
             offset: 0,
             instruction: String::new(),
             cost: Cost::Unknown,
@@ -57,25 +87,55 @@ pub(crate) fn thread_cache(architecture: Architecture, body: &[u8]) -> Option<Th
 pub(crate) fn returns(architecture: Architecture, body: &[u8]) -> Vec<u64> {
     match architecture {
         Architecture::X86_64 => x86_64::returns(body),
-        Architecture::Aarch64 | Architecture::Other(_) => Vec::new(),
+        Architecture::Aarch64 => aarch64::returns(body),
+        Architecture::Other(_) => Vec::new(),
     }
 }
 
-/// Target of a function that only jumps; `None` for all others.
-pub(crate) fn forwards(architecture: Architecture, body: &[u8]) -> Option<Forward> {
+/// Target of a function that only jumps, whose code is `body` at address `start`; `None` for all others.
+pub(crate) fn forwards(architecture: Architecture, body: &[u8], start: u64) -> Option<Forward> {
     match architecture {
         Architecture::X86_64 => x86_64::forwards(body),
-        Architecture::Aarch64 | Architecture::Other(_) => None,
+        Architecture::Aarch64 => aarch64::forwards(body, start),
+        Architecture::Other(_) => None,
     }
 }
 
-/// Place of a register in the `struct pt_regs` of a machine, in words; `name` is the assembler's.
-pub(crate) fn register(architecture: Architecture, name: &str) -> Option<u8> {
+/// Targets of the direct jumps of `body`, which begins at address `start`.
+pub(crate) fn jumps(architecture: Architecture, body: &[u8], start: u64) -> Vec<u64> {
     match architecture {
-        Architecture::X86_64 => x86_64::register(name),
-        Architecture::Aarch64 | Architecture::Other(_) => None,
+        Architecture::X86_64 => x86_64::jumps(body, start).collect(),
+        Architecture::Aarch64 => aarch64::jumps(body, start).collect(),
+        Architecture::Other(_) => Vec::new(),
     }
 }
+
+/// Addresses that `body`, which begins at address `start`, computes from its own.
+pub(crate) fn addresses_taken(architecture: Architecture, body: &[u8], start: u64) -> Vec<u64> {
+    match architecture {
+        Architecture::X86_64 => x86_64::addresses_taken(body, start).collect(),
+        Architecture::Aarch64 => aarch64::addresses_taken(body, start).collect(),
+        Architecture::Other(_) => Vec::new(),
+    }
+}
+
+/// Where an operand is that an assembler would write as `text`: the place of a register in the kernel's `struct pt_regs`,
+/// in words, and for one in memory the bytes from where that register points.
+pub(crate) fn operand(architecture: Architecture, text: &str) -> Option<(u8, Option<i64>)> {
+    match architecture {
+        Architecture::X86_64 => x86_64::operand(text),
+        Architecture::Aarch64 => aarch64::operand(text),
+        Architecture::Other(_) => None,
+    }
+}
+
+/// Where Debian has libraries of this machine.
+#[cfg(test)]
+pub(crate) const LIBRARIES: &str = if cfg!(target_arch = "aarch64") {
+    "/usr/lib/aarch64-linux-gnu"
+} else {
+    "/usr/lib/x86_64-linux-gnu"
+};
 
 #[cfg(test)]
 mod tests {
@@ -83,10 +143,9 @@ mod tests {
 
     #[test]
     fn other_machines_get_the_first_instruction() {
-        for architecture in [Architecture::Aarch64, Architecture::Other(243)] {
-            let site = probe_site(architecture, &[0x55, 0xc3], true, Reads::NOTHING);
-            assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
-            assert_eq!(forwards(architecture, &[0xeb, 0]), None);
-        }
+        let architecture = Architecture::Other(243);
+        let site = probe_site(architecture, &[0x55, 0xc3], true, Reads::NOTHING);
+        assert_eq!((site.offset, site.cost), (0, Cost::Unknown));
+        assert_eq!(forwards(architecture, &[0xeb, 0], 0), None);
     }
 }

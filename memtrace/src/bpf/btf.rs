@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use bytes::Buf;
 use memtrace_common::kernel::{LegacyOffsets, Offsets};
 
+use crate::arch::THREAD_POINTER;
+
 /// Why offsets could not be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BtfError {
@@ -78,9 +80,9 @@ fn resolve(btf: &Btf) -> Result<Offsets, BtfError> {
         task_thread_pid: btf.offset("task_struct", "thread_pid")?,
         pid_level: btf.offset("pid", "level")?,
         // Without it threads of Python are not found.
-        task_fsbase: btf
+        task_thread_pointer: btf
             .offset("task_struct", "thread")
-            .and_then(|thread| Ok(thread + btf.offset("thread_struct", "fsbase")?))
+            .and_then(|thread| Ok(thread + btf.offset("thread_struct", THREAD_POINTER)?))
             .unwrap_or(0),
         inode_mtime_sec: mtime(btf).map_or(0, |(sec, _)| sec),
         inode_mtime_nsec: mtime(btf).map_or(0, |(_, nsec)| nsec),
@@ -260,7 +262,7 @@ mod tests {
         assert_ne!(offsets.task_tgid, 0);
         assert_ne!(offsets.task_mm, offsets.task_files);
         assert_ne!(offsets.task_utask, 0);
-        assert_ne!(offsets.task_fsbase, 0);
+        assert_ne!(offsets.task_thread_pointer, 0);
         assert_ne!(offsets.inode_mtime_sec, 0);
     }
 

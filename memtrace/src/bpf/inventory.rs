@@ -134,7 +134,7 @@ fn memlock(fd: BorrowedFd<'_>) -> io::Result<u64> {
 fn name(bytes: &[c_char]) -> String {
     bytes
         .iter()
-        .map(|&byte| byte.cast_unsigned())
+        .map(|&byte| u8::from_ne_bytes(byte.to_ne_bytes()))
         .take_while(|&byte| byte != 0)
         .map(char::from)
         .collect()

@@ -8,6 +8,7 @@
 
 use std::{
     borrow::Cow,
+    ffi::c_char,
     ffi::{CStr, CString},
     io,
     os::fd::{AsRawFd, OwnedFd},
@@ -228,7 +229,7 @@ impl Prepared {
             load.func_info_rec_size = u32::try_from(function.func_info_rec_size).unwrap_or(0);
         }
         for (to, from) in load.prog_name.iter_mut().zip(name.bytes().take(15)) {
-            *to = from.cast_signed();
+            *to = c_char::from_ne_bytes([from]);
         }
         let refused = match bpf(bpf_cmd::BPF_PROG_LOAD, &attr) {
             Ok(program) => return Ok(program),

@@ -17,14 +17,26 @@ pub(super) struct Object {
     pub(super) is_legacy: bool,
 }
 
+/// Those for this architecture.
+#[cfg(target_arch = "x86_64")]
+static BYTES: [&[u8]; 2] = [
+    aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o"),
+    aya::include_bytes_aligned!("../../bpf/legacy.bpf.o"),
+];
+#[cfg(target_arch = "aarch64")]
+static BYTES: [&[u8]; 2] = [
+    aya::include_bytes_aligned!("../../bpf/aarch64/memtrace.bpf.o"),
+    aya::include_bytes_aligned!("../../bpf/aarch64/legacy.bpf.o"),
+];
+
 /// The one that needs [`NEEDED`].
 pub(super) static USUAL: Object = Object {
-    bytes: aya::include_bytes_aligned!("../../bpf/memtrace.bpf.o"),
+    bytes: BYTES[0],
     is_legacy: false,
 };
 
 pub(super) static LEGACY: Object = Object {
-    bytes: aya::include_bytes_aligned!("../../bpf/legacy.bpf.o"),
+    bytes: BYTES[1],
     is_legacy: true,
 };
 

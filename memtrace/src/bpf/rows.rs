@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{Ordering, fence},
+    },
 };
 
 use aya::{
@@ -120,6 +123,8 @@ impl Loader for Rows {
                 ..table.exec
             };
             update(self.execs.as_fd(), exec, entry)?;
+            // Neither update is ordered by itself.
+            fence(Ordering::SeqCst);
         }
         Ok(())
     }

@@ -76,8 +76,8 @@ fn kernel(release: io::Result<String>, lacks: Option<Feature>, is_legacy: bool) 
 fn architecture(name: &str) -> Check {
     const NAME: &str = "architecture";
     match name {
-        "x86_64" => Check::ok(NAME, name),
-        _ => Check::missing(NAME, name, "only x86_64 is supported so far"),
+        "x86_64" | "aarch64" => Check::ok(NAME, name),
+        _ => Check::missing(NAME, name, "only x86_64 and aarch64 are supported so far"),
     }
 }
 

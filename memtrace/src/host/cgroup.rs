@@ -12,7 +12,7 @@ use crate::{process::memory::Budget, recording::CgroupSample};
 
 /// Version 1 expresses "no limit" as the largest multiple of a page (PAGE_COUNTER_MAX of
 /// include/linux/page_counter.h).
-const UNLIMITED: u64 = (i64::MAX as u64 / 4096) * 4096;
+const UNLIMITED: u64 = i64::MAX as u64 & !0xffff;
 
 /// A group, for one controller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

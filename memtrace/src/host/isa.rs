@@ -11,10 +11,21 @@ pub(super) fn flags(cpuinfo: &str) -> Option<Vec<String>> {
     Some(flags)
 }
 
-/// Highest level of the x86-64 psABI ("micro-architecture levels") with all its features present,
-/// by the kernel's names (arch/x86/include/asm/cpufeatures.h).
+/// Levels, and what each needs that those before it do not.
+type Levels = [(&'static str, &'static [&'static str])];
+
+/// Highest level with all its features present: of the x86-64 psABI ("micro-architecture levels"), by the kernel's names
+/// (arch/x86/include/asm/cpufeatures.h), or a version of the Arm architecture, by what it demands of every processor
+/// (Documentation/arch/arm64/elf_hwcaps.rst).
 pub(super) fn level(flags: &[String]) -> &'static str {
-    const LEVELS: [(&str, &[&str]); 3] = [
+    const ARM: &Levels = &[
+        ("armv8.1-a", &["asimdrdm", "atomics", "crc32"]),
+        ("armv8.2-a", &["dcpop"]),
+        ("armv8.3-a", &["fcma", "jscvt", "lrcpc"]),
+        ("armv8.4-a", &["asimddp", "dit", "flagm", "ilrcpc", "uscat"]),
+        ("armv8.5-a", &["dcpodp", "flagm2", "frint", "sb"]),
+    ];
+    const X86: &Levels = &[
         (
             "x86-64-v2",
             &[
@@ -33,8 +44,11 @@ pub(super) fn level(flags: &[String]) -> &'static str {
         ),
     ];
     let has = |name: &&str| flags.iter().any(|flag| flag == name);
-    let mut reached = "x86-64";
-    for (level, needed) in LEVELS {
+    let (mut reached, levels) = match has(&"asimd") {
+        true => ("armv8-a", ARM),
+        false => ("x86-64", X86),
+    };
+    for &(level, needed) in levels {
         if !needed.iter().all(has) {
             break;
         }
@@ -60,5 +74,24 @@ mod tests {
         let v4 = "avx512f avx512bw avx512cd avx512dq avx512vl";
         assert_eq!(of(&format!("{v2} {v3} {v4}")), "x86-64-v4");
         assert_eq!(of(&format!("{v2} {v4}")), "x86-64-v2");
+    }
+
+    #[test]
+    fn versions_of_the_arm_architecture_are_levels() {
+        // Cortex-A72, Neoverse N1.
+        for (features, version) in [
+            (
+                "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid",
+                "armv8-a",
+            ),
+            (
+                "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm \
+                 lrcpc dcpop asimddp",
+                "armv8.2-a",
+            ),
+        ] {
+            let flags = flags(&format!("processor\t: 0\nFeatures\t: {features}\n")).unwrap();
+            assert_eq!(level(&flags), version);
+        }
     }
 }

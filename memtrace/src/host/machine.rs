@@ -177,14 +177,20 @@ fn cpus(source: &Source, facts: &mut Facts) {
         })
     };
     facts.add("cpu.model", value("model name"));
-    facts.add("cpu.vendor", value("vendor_id"));
-    let numbers = ["cpu family", "model", "stepping"].map(value);
-    if let [Some(family), Some(model), Some(stepping)] = numbers {
-        facts.add(
-            "cpu.signature",
-            Some(format!("{family}/{model}/{stepping}")),
-        );
-    }
+    facts.add(
+        "cpu.vendor",
+        value("vendor_id").or(value("CPU implementer")),
+    );
+    // Of x86, and of Arm.
+    let numbers = [
+        ["cpu family", "model", "stepping"],
+        ["CPU part", "CPU variant", "CPU revision"],
+    ];
+    let signature = numbers.iter().find_map(|keys| {
+        let [family, model, stepping] = keys.map(value);
+        Some(format!("{}/{}/{}", family?, model?, stepping?))
+    });
+    facts.add("cpu.signature", signature);
     facts.add("cpu.microcode", value("microcode"));
     let count = text
         .lines()

@@ -449,7 +449,7 @@ fn forward_target(
     let mut virt = place.chosen.symbol.virt;
     let mut code = body(elf, place.chosen.symbol.file_offset, place.size);
     for _function_then_stub in 0..2 {
-        match arch::forwards(elf.architecture, code)? {
+        match arch::forwards(elf.architecture, code, virt)? {
             Forward::To(target) => {
                 virt = virt.checked_add_signed(target)?;
                 let offset = elf.file_offset(virt)?;

@@ -18,9 +18,6 @@ use crate::{
 
 /// The probes of a file that are in the table of libraries and can be understood.
 pub(super) fn probes(elf: &Elf<'_>) -> Vec<Probe> {
-    if elf.architecture != Architecture::X86_64 {
-        return Vec::new();
-    }
     elf.usdt().filter_map(|note| probe(elf, &note)).collect()
 }
 
@@ -39,7 +36,7 @@ fn is_named(note: &UsdtNote<'_>, name: &str) -> bool {
 fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     let mut known = device_libraries::all().flat_map(|library| library.usdt);
     let wanted = known.find(|usdt| is_named(note, usdt.name))?;
-    let given: Vec<&str> = note.arguments.split_ascii_whitespace().collect();
+    let given = arguments(note.arguments);
     let mut operands = [Operand {
         register: 0,
         offset: None,
@@ -50,7 +47,7 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     let file_offset = elf.file_offset(note.virt)?;
     // Only there are the arguments in the places given by the note. A breakpoint on any other
     // instruction than the probe's own could be in the middle of one.
-    let code = elf.code(file_offset, 1);
+    let code = elf.code(file_offset, elf.architecture.shortest());
     let site = arch::probe_site(elf.architecture, code, true, Reads::ARGUMENTS);
     if site.instruction != "nop" {
         return None;
@@ -80,34 +77,62 @@ fn probe(elf: &Elf<'_>, note: &UsdtNote<'_>) -> Option<Probe> {
     })
 }
 
-/// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@-56(%rbp)`.
+/// The arguments of a note. Spaces are between them, and within brackets.
+fn arguments(text: &str) -> Vec<&str> {
+    let mut inside = false;
+    let given = text.split(|c: char| {
+        inside = c == '[' || (inside && c != ']');
+        c.is_ascii_whitespace() && !inside
+    });
+    given.filter(|argument| !argument.is_empty()).collect()
+}
+
+/// An argument of 8 bytes in a register or at an offset from one, `-8@%rax` or `8@[x29, -56]`.
 fn parse(architecture: Architecture, argument: &str) -> Option<Operand> {
     let (size, place) = argument.split_once('@')?;
     if !matches!(size, "8" | "-8") {
         return None;
     }
-    let (offset, register) = match place.strip_suffix(')') {
-        Some(place) => {
-            let (offset, register) = place.split_once('(')?;
-            let offset = match offset {
-                "" => 0,
-                offset => offset.parse::<i64>().ok()?,
-            };
-            let offset = Operand::OFFSETS.contains(&offset).then_some(offset)?;
-            (Some(i16::try_from(offset).ok()?), register)
-        }
-        None => (None, place),
+    let (register, offset) = arch::operand(architecture, place)?;
+    let offset = match offset {
+        Some(offset) if !Operand::OFFSETS.contains(&offset) => return None,
+        Some(offset) => Some(i16::try_from(offset).ok()?),
+        None => None,
     };
-    let name = register.strip_prefix('%')?;
-    Some(Operand {
-        register: arch::register(architecture, name)?,
-        offset,
-    })
+    Some(Operand { register, offset })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_of_aarch64_are_written_differently() {
+        let operand = |register, offset| Some(Operand { register, offset });
+        let parse = |argument| parse(Architecture::Aarch64, argument);
+        let given = arguments(" -8@x19 8@[sp, 16] 4@[x29, -20]  8@[x1] 8@5");
+        let places = given.iter().map(|argument| parse(argument));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [
+                operand(19, None),
+                operand(31, Some(16)),
+                None,
+                operand(1, Some(0)),
+                None,
+            ]
+        );
+        for other in [
+            "8@w0",
+            "8@[x29, 4096]",
+            "8@[x0, x1]",
+            "8@[x0",
+            "8@%x0",
+            "8@[]",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn arguments_are_in_registers_or_memory_near_one() {

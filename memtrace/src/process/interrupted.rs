@@ -1,12 +1,11 @@
 //! System calls that a stop of ptrace(2) interrupts visibly to the program.
 
 use super::ptrace;
-use crate::arch::SystemCall;
+use crate::arch::{self, SystemCall, ThreadRegisters};
 
-/// System calls that a stop ends with EINTR; the kernel restarts others by itself (signal(7),
+/// System calls that a stop ends with EINTR, with [`arch::RETURN_EINTR`]; the kernel restarts others by itself (signal(7),
 /// "Interruption of system calls and library functions by stop signals").
-const RETURN_EINTR: [libc::c_long; 19] = [
-    libc::SYS_epoll_wait,
+const RETURN_EINTR: [libc::c_long; 18] = [
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_semop,
@@ -36,18 +35,16 @@ pub(crate) fn hide(tid: u32) {
 }
 
 /// Makes a stopped thread with these registers repeat such a call when it continues.
-pub(crate) fn repeat(tid: u32, mut registers: libc::user_regs_struct) {
+pub(crate) fn repeat(tid: u32, registers: ThreadRegisters) {
     if is_interrupted(&registers) {
-        SystemCall::repeat_unless_handled(&mut registers);
-        let _ = ptrace::set_registers(tid, &registers);
+        let _ = ptrace::repeat_unless_handled(tid, registers);
     }
 }
 
 /// Whether the thread's system call would reveal the stop to the program.
-fn is_interrupted(registers: &libc::user_regs_struct) -> bool {
+fn is_interrupted(registers: &ThreadRegisters) -> bool {
     let call = SystemCall::made(registers);
+    let mut calls = RETURN_EINTR.iter().chain(&arch::RETURN_EINTR);
     call.result == -i64::from(libc::EINTR)
-        && RETURN_EINTR
-            .iter()
-            .any(|&number| number.cast_unsigned() == call.number)
+        && calls.any(|&number| number.cast_unsigned() == call.number)
 }

@@ -6,7 +6,7 @@ use std::{io, mem, ptr};
 use libc::{c_int, c_long, pid_t};
 
 use super::tasks;
-use crate::arch;
+use crate::arch::{self, Request, ThreadRegisters, Tracee};
 
 /// The wait status of a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +155,8 @@ pub(crate) fn tracing_call(tid: u32) -> Option<Call> {
     let registers = registers(tid).ok()?;
     let call = arch::SystemCall::made(&registers);
     let is = |number: c_long| call.number == number.cast_unsigned();
-    let [request, pid] = call.arguments;
     if is(libc::SYS_ptrace) && call.result == -i64::from(libc::EPERM) {
+        let [request, pid] = arch::SystemCall::arguments(&registers, &Stopped(tid))?;
         let pid = pid as u32;
         return Some(Call::Refused { request, pid });
     }
@@ -167,30 +167,60 @@ pub(crate) fn tracing_call(tid: u32) -> Option<Call> {
 /// Has a thread, stopped at the return of a system call, make that call again.
 pub(crate) fn repeat_call(tid: u32) -> io::Result<()> {
     let mut registers = registers(tid)?;
-    arch::SystemCall::repeat(&mut registers);
-    set_registers(tid, &registers)
+    match arch::SystemCall::repeat(&mut registers, &Stopped(tid)) {
+        Some(()) => arch::write_registers(&Stopped(tid), &registers),
+        None => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
-/// Changes the registers of a stopped thread.
-pub(crate) fn set_registers(tid: u32, registers: &libc::user_regs_struct) -> io::Result<()> {
-    let place = std::ptr::from_ref(registers) as usize;
-    request(libc::PTRACE_SETREGS, tid, 0, place)
+/// The same of a call that the stop has interrupted, unless a signal's handler runs first.
+pub(crate) fn repeat_unless_handled(tid: u32, mut registers: ThreadRegisters) -> io::Result<()> {
+    match arch::SystemCall::repeat_unless_handled(&mut registers, &Stopped(tid)) {
+        Some(()) => arch::write_registers(&Stopped(tid), &registers),
+        None => Ok(()),
+    }
 }
 
 /// The registers of a stopped thread.
-pub(crate) fn registers(tid: u32) -> io::Result<libc::user_regs_struct> {
-    // SAFETY: all-zero bytes are valid registers.
-    let mut registers: libc::user_regs_struct = unsafe { mem::zeroed() };
-    let place = (&raw mut registers) as usize;
-    request(libc::PTRACE_GETREGS, tid, 0, place)?;
-    Ok(registers)
+pub(crate) fn registers(tid: u32) -> io::Result<ThreadRegisters> {
+    arch::read_registers(&Stopped(tid))
 }
 
-/// The C libraries declare it differently.
-#[cfg(target_env = "musl")]
-type Request = c_int;
-#[cfg(not(target_env = "musl"))]
-type Request = std::ffi::c_uint;
+/// A stopped thread.
+struct Stopped(u32);
+
+impl Tracee for Stopped {
+    fn ask(&self, what: Request, addr: usize, data: usize) -> io::Result<()> {
+        request(what, self.0, addr, data)
+    }
+
+    fn read(&self, address: u64) -> Option<u64> {
+        let mut word = 0;
+        // As the system call does, and not the C libraries, whose result would be the word.
+        let place = (&raw mut word) as usize;
+        // SAFETY: the request writes a word to a place that lives.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_ptrace,
+                c_long::from(libc::PTRACE_PEEKDATA),
+                self.0 as pid_t,
+                address,
+                place,
+            )
+        };
+        (result == 0).then_some(word)
+    }
+
+    fn is_about_to_handle_a_signal(&self) -> bool {
+        // SAFETY: all-zero bytes are a valid siginfo_t.
+        let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+        let place = (&raw mut info) as usize;
+        let is_known = request(libc::PTRACE_GETSIGINFO, self.0, 0, place).is_ok();
+        // Stops without a signal have an event's number above it.
+        let delivered = is_known && info.si_code >> 8 != libc::PTRACE_EVENT_STOP;
+        tasks::handles_signal(self.0, delivered.then_some(info.si_signo))
+    }
+}
 
 fn request(request: Request, tid: u32, addr: usize, data: usize) -> io::Result<()> {
     // SAFETY: `data` is a number, or an address that the request reads or writes.

@@ -82,6 +82,23 @@ pub(crate) fn is_stopped(tid: u32) -> bool {
     state(tid) == Some('T')
 }
 
+/// Whether a thread has a handler for a signal that is pending, or for one that is being delivered.
+pub(crate) fn handles_signal(tid: u32, delivered: Option<i32>) -> bool {
+    status(tid).is_some_and(|status| status_handles(&status, delivered))
+}
+
+fn status_handles(status: &str, delivered: Option<i32>) -> bool {
+    let set = |name| {
+        let word = field_words(status, name).and_then(|words| words.first().copied());
+        word.and_then(|word| u64::from_str_radix(word, 16).ok())
+            .unwrap_or(0)
+    };
+    let delivered =
+        delivered.and_then(|signal| 1_u64.checked_shl(signal.unsigned_abs().wrapping_sub(1)));
+    let pending = (set("SigPnd") | set("ShdPnd")) & !set("SigBlk");
+    (pending | delivered.unwrap_or(0)) & set("SigCgt") != 0
+}
+
 /// As `ps` shows it; `None`: the thread is gone.
 fn state(tid: u32) -> Option<char> {
     let status = status(tid)?;
@@ -102,4 +119,26 @@ fn field_words<'a>(status: &'a str, name: &str) -> Option<Vec<&'a str>> {
 
 fn field(status: &str, name: &str) -> Option<u32> {
     field_words(status, name)?.first()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handled_signal_is_caught_and_not_blocked() {
+        // SIGUSR1 (10) is caught.
+        let handles = |pending: &str, blocked: &str, delivered| {
+            let status = format!(
+                "Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t0\nSigBlk:\t{blocked}\nSigCgt:\t0000000000000200\n"
+            );
+            status_handles(&status, delivered)
+        };
+        assert!(handles("0000000000000200", "0", None));
+        assert!(!handles("0000000000000200", "0000000000000200", None));
+        assert!(!handles("0000000000000100", "0", None));
+        assert!(handles("0", "0", Some(libc::SIGUSR1)));
+        assert!(!handles("0", "0", Some(libc::SIGTERM)));
+        assert!(!handles("0", "0", Some(0)));
+    }
 }

@@ -2,7 +2,11 @@
 //! evaluation loop.
 
 use super::Candidate;
-use crate::{arch, process::elf::Elf, unwind};
+use crate::{
+    arch::{self, Architecture},
+    process::elf::Elf,
+    unwind,
+};
 use std::{ops::Range, path::Path};
 
 /// Minor versions of Python 3 whose structures are known.
@@ -152,7 +156,7 @@ fn by_cold_symbol(elf: &Elf<'_>) -> Option<Range<u64>> {
 /// function begins; the most frequent one, because data among the code may look like jumps.
 pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
     let body = elf.code(elf.file_offset(main.start)?, main.end - main.start);
-    let targets = jumps_out(body, main);
+    let targets = jumps_out(elf.architecture, body, main);
     unwind::fragments(elf.data(), &targets)
         .into_iter()
         .filter(|range| range.end <= main.start || range.start >= main.end)
@@ -165,10 +169,9 @@ pub(super) fn by_jumps(elf: &Elf<'_>, main: &Range<u64>) -> Option<Range<u64>> {
 }
 
 /// Targets outside `main`, the addresses of `body`, of its direct jumps.
-fn jumps_out(body: &[u8], main: &Range<u64>) -> Vec<u64> {
-    let mut targets: Vec<u64> = arch::jumps(body, main.start)
-        .filter(|target| !main.contains(target))
-        .collect();
+fn jumps_out(architecture: Architecture, body: &[u8], main: &Range<u64>) -> Vec<u64> {
+    let mut targets = arch::jumps(architecture, body, main.start);
+    targets.retain(|target| !main.contains(target));
     targets.sort_unstable();
     targets.dedup();
     targets

@@ -20,7 +20,7 @@ use object::{
 };
 
 use super::image::{Header, Segment};
-use crate::arch::addresses_taken;
+use crate::arch::{Architecture, addresses_taken};
 
 /// Ends of the names of functions that make contexts. Copies have a prefix.
 ///
@@ -74,7 +74,11 @@ impl Contexts {
             .take(MAX_FUNCTIONS)
             .filter_map(|(range, role)| Some((code(segments, &range, data)?, range, role)))
             .for_each(|(body, range, role)| match role {
-                Role::Maker => found.ends.extend(addresses_taken(body, range.start)),
+                Role::Maker => {
+                    found
+                        .ends
+                        .extend(addresses_taken(Architecture::NATIVE, body, range.start))
+                }
                 Role::Outermost => found.outermost.push(range),
             });
         // A function in both tables comes twice.

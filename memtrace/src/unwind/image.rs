@@ -2,7 +2,7 @@
 
 use super::CompileError;
 use crate::arch;
-use gimli::{BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EndianSlice};
+use gimli::{BaseAddresses, DebugFrame, EhFrame, EhFrameHdr, EndianSlice, Vendor};
 use object::{
     LittleEndian, ReadRef, elf,
     read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, SectionHeader as _},
@@ -103,12 +103,23 @@ fn find<'data>(
     if let Some((addr, bytes)) = section(b".eh_frame").or_else(|| by_segment(segments, data)) {
         let mut cfi = EhFrame::new(bytes, gimli::LittleEndian);
         cfi.set_address_size(ADDRESS_SIZE);
+        cfi.set_vendor(vendor(header));
         return Some((Cfi::Eh(cfi), bases.set_eh_frame(addr)));
     }
     let (_, bytes) = section(b".debug_frame")?;
     let mut cfi = DebugFrame::new(bytes, gimli::LittleEndian);
     cfi.set_address_size(ADDRESS_SIZE);
+    cfi.set_vendor(vendor(header));
     Some((Cfi::Debug(cfi), bases))
+}
+
+/// Whose instructions call frame information may have: aarch64's say where return addresses are signed (DWARF for the Arm
+/// 64-bit Architecture, section 4.4).
+fn vendor(header: &Header) -> Vendor {
+    match header.e_machine(LittleEndian) {
+        elf::EM_AARCH64 => Vendor::AArch64,
+        _ => Vendor::Default,
+    }
 }
 
 /// `.eh_frame` of a file without section headers: PT_GNU_EH_FRAME is `.eh_frame_hdr`, which points

@@ -9,7 +9,10 @@ use gimli::{
     CfaRule, CommonInformationEntry, Encoding, Expression, Operation, Register, RegisterRule,
     UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow,
 };
-use memtrace_common::unwind::{Rule, bx, cfa, fp};
+use memtrace_common::{
+    arch::{RETURN_ADDRESS_SIZE, with_extra_at},
+    unwind::{Rule, cfa, extra, fp},
+};
 
 pub(super) const NO_ROW: Rule = bare(cfa::NO_ROW);
 pub(super) const STOP: Rule = bare(cfa::STOP);
@@ -55,14 +58,18 @@ pub(super) fn rule<'data>(
             };
             shape(&expression) == Some(Shape::Offset(arch::SP, offset.cast_signed()))
         });
-        return if known { SIGNAL } else { UNSUPPORTED };
+        return if known || is_kernels(row) {
+            SIGNAL
+        } else {
+            UNSUPPORTED
+        };
     }
     // By convention the caller's stack pointer is the CFA.
     let sp_is_cfa = matches!(
         row.register(arch::SP),
         None | Some(RegisterRule::ValOffset(0))
     );
-    if return_address != Some(RegisterRule::Offset(arch::RETURN_ADDRESS)) || !sp_is_cfa {
+    if !returns_as_usual(return_address) || !sp_is_cfa {
         return UNSUPPORTED;
     }
     let cfa = match row.cfa() {
@@ -82,13 +89,40 @@ pub(super) fn rule<'data>(
         Some(_) => None,
     };
     match (cfa, fp) {
-        (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => Rule {
-            cfa,
-            fp: fp | bx_of(row.register(arch::BX)) << bx::SHIFT,
-            fp_offset,
-            cfa_offset,
-        },
+        (Some((cfa, cfa_offset)), Some((fp, fp_offset))) => {
+            let rule = Rule {
+                cfa,
+                fp,
+                fp_offset,
+                cfa_offset,
+            };
+            with_extra(rule, row.register(arch::EXTRA))
+        }
         _ => UNSUPPORTED,
+    }
+}
+
+/// Whether it is the row of the kernel's own return code on aarch64, which tells no more than the frame record that the
+/// kernel leaves for unwinders (arch/arm64/kernel/vdso/sigreturn.S).
+fn is_kernels(row: &UnwindTableRow<usize>) -> bool {
+    let record = CfaRule::RegisterAndOffset {
+        register: arch::FP,
+        offset: 0,
+    };
+    RETURN_ADDRESS_SIZE == 0
+        && *row.cfa() == record
+        && row.register(arch::FP) == Some(RegisterRule::Offset(0))
+        && row.register(arch::PC) == Some(RegisterRule::Offset(8))
+}
+
+/// Whether the return address is where a step finds it: where calls push it, or else where the extra register is.
+fn returns_as_usual(rule: Option<RegisterRule<usize>>) -> bool {
+    match RETURN_ADDRESS_SIZE.cast_signed() {
+        0 => matches!(
+            rule,
+            None | Some(RegisterRule::SameValue | RegisterRule::Offset(_))
+        ),
+        pushed => rule == Some(RegisterRule::Offset(-pushed)),
     }
 }
 
@@ -97,7 +131,7 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     Some(match shape {
         Shape::Offset(arch::SP, offset) => (cfa::SP, i32::try_from(offset).ok()?),
         Shape::Offset(arch::FP, offset) => (cfa::FP, i32::try_from(offset).ok()?),
-        Shape::Offset(arch::BX, offset) => (cfa::BX, i32::try_from(offset).ok()?),
+        Shape::Offset(arch::EXTRA, offset) => (cfa::EXTRA, i32::try_from(offset).ok()?),
         Shape::Deref(arch::SP, offset, addend) => (cfa::DEREF_SP, Rule::deref(offset, addend)?),
         Shape::Deref(arch::FP, offset, addend) => (cfa::DEREF_FP, Rule::deref(offset, addend)?),
         Shape::Plt(from) => (cfa::PLT, from),
@@ -105,12 +139,15 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
     })
 }
 
-/// A kind of [`bx`].
-fn bx_of(rule: Option<RegisterRule<usize>>) -> u8 {
-    match rule {
-        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => bx::SAME,
-        Some(RegisterRule::Offset(offset)) => Rule::bx_at(offset),
-        Some(_) => bx::LOST,
+/// The rule that also says where the extra register is.
+fn with_extra(rule: Rule, extra: Option<RegisterRule<usize>>) -> Rule {
+    match extra {
+        None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => rule,
+        Some(RegisterRule::Offset(offset)) => with_extra_at(rule, offset),
+        Some(_) => Rule {
+            fp: rule.fp | extra::LOST << extra::SHIFT,
+            ..rule
+        },
     }
 }
 

@@ -25,7 +25,8 @@ impl Table {
     pub(super) fn checked(exec: Exec, rules: Vec<Rule>, words: Vec<u32>) -> Option<Table> {
         let pages = usize::try_from(exec.pages).ok()?;
         let known = rules.iter().all(|rule| {
-            (rule.cfa <= cfa::UNSUPPORTED || rule.cfa == cfa::BX) && rule.fp & fp::MASK <= fp::AT_FP
+            (rule.cfa <= cfa::UNSUPPORTED || rule.cfa == cfa::EXTRA)
+                && rule.fp & fp::MASK <= fp::AT_FP
         });
         if exec.pages == 0
             || u64::from(exec.pages) > MAX_PAGES

@@ -10,44 +10,85 @@ mod toolchain;
 use crate::command;
 use anyhow::{Context, Result, bail};
 use stamp::Stamp;
-use std::{fs, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 use toolchain::Toolchain;
 
-/// A committed object, embedded by memtrace.
+/// The processor that an object is for, by its name in `bpf_target_arch`.
 #[derive(Clone, Copy)]
-enum Kind {
-    Usual,
-    /// For kernels without `bpf_loop` (before Linux 5.17).
-    Legacy,
+enum Architecture {
+    X86_64,
+    Aarch64,
 }
 
-impl Kind {
-    const ALL: [Self; 2] = [Self::Usual, Self::Legacy];
-
+impl Architecture {
     fn name(self) -> &'static str {
         match self {
-            Self::Usual => "memtrace/bpf/memtrace.bpf.o",
-            Self::Legacy => "memtrace/bpf/legacy.bpf.o",
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
         }
     }
 
+    /// Where cargo builds it. Apart, because flags alone do not make it run build scripts again.
+    fn target_dir(self) -> PathBuf {
+        command::target_dir().join(match self {
+            Self::X86_64 => "ebpf",
+            Self::Aarch64 => "ebpf-aarch64",
+        })
+    }
+}
+
+/// A committed object, embedded by memtrace.
+#[derive(Clone, Copy)]
+struct Object {
+    architecture: Architecture,
+    /// For kernels without `bpf_loop` (before Linux 5.17).
+    is_legacy: bool,
+    /// From the root.
+    name: &'static str,
+}
+
+/// All of them; the first one's path gives that of the stamp.
+const OBJECTS: [Object; 4] = [
+    Object {
+        architecture: Architecture::X86_64,
+        is_legacy: false,
+        name: "memtrace/bpf/memtrace.bpf.o",
+    },
+    Object {
+        architecture: Architecture::X86_64,
+        is_legacy: true,
+        name: "memtrace/bpf/legacy.bpf.o",
+    },
+    Object {
+        architecture: Architecture::Aarch64,
+        is_legacy: false,
+        name: "memtrace/bpf/aarch64/memtrace.bpf.o",
+    },
+    Object {
+        architecture: Architecture::Aarch64,
+        is_legacy: true,
+        name: "memtrace/bpf/aarch64/legacy.bpf.o",
+    },
+];
+
+impl Object {
     fn path(self) -> PathBuf {
-        command::root().join(self.name())
+        command::root().join(self.name)
     }
 
     /// The crate's features.
     fn features(self) -> &'static [&'static str] {
-        match self {
-            Self::Usual => &[],
-            Self::Legacy => &["--features", "legacy"],
+        match self.is_legacy {
+            false => &[],
+            true => &["--features", "legacy"],
         }
     }
 
     /// Checks its use of stack.
     fn check_stack(self, object: &[u8]) -> Result<stack::Chain> {
-        match self {
-            Self::Usual => stack::check(object),
-            Self::Legacy => stack::check_legacy(object),
+        match self.is_legacy {
+            false => stack::check(object),
+            true => stack::check_legacy(object),
         }
     }
 }
@@ -59,8 +100,8 @@ impl Kind {
 pub(crate) fn build(install: bool) -> Result<()> {
     let preferred = Stamp::read().ok();
     let toolchain = Toolchain::find(preferred.as_ref(), install)?;
-    let mut digests = Vec::new();
-    for kind in Kind::ALL {
+    let mut digests = BTreeMap::new();
+    for kind in OBJECTS {
         let object = compile(&toolchain, kind)?;
         let deepest = kind.check_stack(&object)?;
         let path = kind.path();
@@ -70,20 +111,17 @@ pub(crate) fn build(install: bool) -> Result<()> {
         }
         fs::write(&path, &object).with_context(|| format!("cannot write `{}`", path.display()))?;
         let digest = stamp::digest(&object);
-        println!("{}: {} bytes, sha256 {digest}", kind.name(), object.len());
+        println!("{}: {} bytes, sha256 {digest}", kind.name, object.len());
         println!(
             "deepest call chain: {} bytes of stack: {}",
             deepest.bytes,
             deepest.functions.join(" → ")
         );
-        digests.push(digest);
+        digests.insert(kind.name.to_owned(), digest);
     }
-    let mut digests = digests.into_iter();
-    let mut digest = || digests.next().unwrap_or_default();
     let stamp = Stamp {
         sources_sha256: stamp::sources_digest()?,
-        object_sha256: digest(),
-        legacy_sha256: digest(),
+        objects_sha256: digests,
         rustc: toolchain.rustc_version,
         bpf_linker: toolchain.linker_version,
     };
@@ -109,7 +147,7 @@ pub(crate) fn check() -> Result<()> {
     println!("check-ebpf: ok: the objects were built from these sources");
 
     let mut objects = Vec::new();
-    for kind in Kind::ALL {
+    for kind in OBJECTS {
         let path = kind.path();
         let object =
             fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
@@ -123,8 +161,7 @@ pub(crate) fn check() -> Result<()> {
         let deepest = kind.check_stack(&object)?;
         println!(
             "check-ebpf: ok: {} is the object that was built, and no call chain uses more than {} bytes of stack",
-            kind.name(),
-            deepest.bytes
+            kind.name, deepest.bytes
         );
         objects.push((kind, object));
     }
@@ -143,7 +180,7 @@ pub(crate) fn check() -> Result<()> {
         if compile(&toolchain, kind)? != object {
             bail!(
                 "a rebuild differs from the committed {}: run `cargo xtask build-ebpf`",
-                kind.name()
+                kind.name
             );
         }
     }
@@ -152,9 +189,9 @@ pub(crate) fn check() -> Result<()> {
 }
 
 /// Compiles the kernel side; the result depends on sources and toolchain, not on their location.
-fn compile(toolchain: &Toolchain, kind: Kind) -> Result<Vec<u8>> {
-    let target_dir = command::target_dir().join("ebpf");
-    let mut build = toolchain.cargo()?;
+fn compile(toolchain: &Toolchain, kind: Object) -> Result<Vec<u8>> {
+    let target_dir = kind.architecture.target_dir();
+    let mut build = toolchain.cargo(kind.architecture)?;
     build
         .current_dir(command::root().join("memtrace-ebpf"))
         .args([

@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_committed_object_has_chains_through_its_callbacks() {
-        let object = std::fs::read(super::super::Kind::Usual.path()).unwrap();
+        let object = std::fs::read(super::super::OBJECTS[0].path()).unwrap();
         let functions = functions(&object).unwrap();
         let calls = |caller: &str, called: &str| {
             let mut named = functions

@@ -1,11 +1,12 @@
 //! The sources and the toolchain of the committed objects: `memtrace.bpf.json`.
 
-use super::Kind;
+use super::{OBJECTS, Object};
 use crate::command;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -23,8 +24,8 @@ const SOURCES: [&str; 5] = [
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Stamp {
     pub(super) sources_sha256: String,
-    pub(super) object_sha256: String,
-    pub(super) legacy_sha256: String,
+    /// By path from the root.
+    pub(super) objects_sha256: BTreeMap<String, String>,
     /// First line of `rustc --version`.
     pub(super) rustc: String,
     /// `bpf-linker --version`.
@@ -33,14 +34,14 @@ pub(super) struct Stamp {
 
 impl Stamp {
     fn path() -> PathBuf {
-        Kind::Usual.path().with_extension("json")
+        OBJECTS[0].path().with_extension("json")
     }
 
-    pub(super) fn digest_of(&self, kind: Kind) -> &str {
-        match kind {
-            Kind::Usual => &self.object_sha256,
-            Kind::Legacy => &self.legacy_sha256,
-        }
+    /// Empty for an object that it does not have.
+    pub(super) fn digest_of(&self, object: Object) -> &str {
+        self.objects_sha256
+            .get(object.name)
+            .map_or("", String::as_str)
     }
 
     pub(super) fn read() -> Result<Stamp> {

@@ -2,7 +2,7 @@
 //! (`-Z build-std`), and that source must be the compiler's own. Two places have such a pair:
 //! rustup's nightly with `rust-src`, and Debian's `rustc-web` with `rust-web-src`.
 
-use super::stamp::Stamp;
+use super::{Architecture, stamp::Stamp};
 use crate::command::{self, output};
 use anyhow::{Result, bail};
 use std::{
@@ -70,8 +70,8 @@ impl Toolchain {
         })
     }
 
-    /// A cargo set up to compile for BPF.
-    pub(super) fn cargo(&self) -> Result<Command> {
+    /// A cargo set up to compile for BPF, for kernels of an architecture.
+    pub(super) fn cargo(&self, architecture: Architecture) -> Result<Command> {
         let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
         let library = self.sysroot.join("lib/rustlib/src/rust");
         let mut flags = vec![
@@ -79,7 +79,7 @@ impl Toolchain {
             // The order that bpf-linker requests otherwise keeps LLVM from expanding any memset:
             // each is then a call of a loop over bytes.
             "-Clink-arg=--disable-expand-memcpy-in-order".to_owned(),
-            "--cfg=bpf_target_arch=\"x86_64\"".to_owned(),
+            format!("--cfg=bpf_target_arch=\"{}\"", architecture.name()),
             // Atomic operations that return the old value: Linux 5.12.
             "-Ctarget-cpu=v3".to_owned(),
             format!("-Clinker={}", self.linker.display()),

@@ -3,7 +3,7 @@
 
 use crate::{
     command::{self, compile_c_with, root, target_dir},
-    vm::{Processors, Session},
+    vm::{Machine, Processors, Session, X86_64},
 };
 use anyhow::{Result, bail};
 use clap::Args;
@@ -79,7 +79,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let session = Session::run_on(
             &name,
             &script,
-            (Processors::Parallel, length + LONGEST_ROUND + AROUND),
+            Machine {
+                architecture: &X86_64,
+                processors: Processors::Parallel,
+                limit: length + LONGEST_ROUND + AROUND,
+            },
         )?;
         let faults = judge(&session)?;
         let verdict = match faults.is_empty() {

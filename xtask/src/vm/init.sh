@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# First process of the virtual machine: sees the host's files as they are, and writes to memory only, but for what was
+# First process of the virtual machine: sees the host's files as they are, or a root among them, and writes to memory only, but for what was
 # shared for it.
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -12,14 +12,15 @@ fail() {
     echo "vm: $1"
     poweroff -f
 }
-mount -t virtiofs -o ro host /host || fail "the host's files are not there"
+mount -t virtiofs -o ro host /files || fail "the host's files are not there"
 mkdir /out
 mount -t virtiofs out /out || fail "no place for results"
+mount -o bind "/files$(cat /out/root)" /host || fail "the root is not there"
 number=0
 while read -r folder; do
     number=$((number + 1))
     mkdir /seen$number
-    mount -o bind "/host$folder" /seen$number || fail "$folder is not there"
+    mount -o bind "/files$folder" /seen$number || fail "$folder is not there"
 done </out/seen
 for place in tmp run var/tmp; do
     mount -t tmpfs tmpfs /host/$place

@@ -1,6 +1,7 @@
 //! Debian's and Ubuntu's kernels, as packages. apt resolves the package when it is needed; fetched ones stay in
 //! the user's cache. apt's own lists and folders are used, so that the host's are left alone.
 
+use super::architecture::{Architecture, Release};
 use crate::command;
 use anyhow::{Context, Result, bail};
 use std::{
@@ -10,12 +11,10 @@ use std::{
 };
 
 /// Where packages come from.
-struct Archive {
+pub(super) struct Archive {
     mirror: &'static str,
     /// The keys that sign it, in Debian's place for them or as they are in the archive's own package.
     keys: Keys,
-    /// Depends on the newest kernel of a release for virtual machines, with BTF.
-    newest: &'static str,
 }
 
 enum Keys {
@@ -23,30 +22,16 @@ enum Keys {
     Bytes(&'static [u8]),
 }
 
-const DEBIAN: Archive = Archive {
+pub(super) static DEBIAN: Archive = Archive {
     mirror: "http://deb.debian.org/debian",
     keys: Keys::Installed("/usr/share/keyrings/debian-archive-keyring.gpg"),
-    newest: "linux-image-cloud-amd64",
 };
 
-const UBUNTU: Archive = Archive {
+pub(super) static UBUNTU: Archive = Archive {
     mirror: "http://archive.ubuntu.com/ubuntu",
     // F6EC B376 2474 EDA9 D21B 7022 8719 20D1 991B C93C, from the package ubuntu-keyring.
     keys: Keys::Bytes(include_bytes!("ubuntu-archive.gpg")),
-    newest: "linux-image-virtual",
 };
-
-/// Versions by name, and the archive and release that have them.
-const RELEASES: [(&str, Archive, &str); 5] = [
-    // The oldest supported one.
-    ("5.10", DEBIAN, "bullseye"),
-    // Has cookies and links of perf events, but no `bpf_loop`.
-    ("5.15", UBUNTU, "jammy-updates"),
-    ("6.1", DEBIAN, "bookworm"),
-    ("6.12", DEBIAN, "bookworm-backports"),
-    // Preempts tracing programs.
-    ("newest", DEBIAN, "sid"),
-];
 
 /// An unpacked kernel package.
 pub(crate) struct Kernel {
@@ -60,12 +45,12 @@ impl Kernel {
     /// own folder.
     ///
     /// # Errors
-    /// The file is not a bzImage, or cannot be read.
+    /// The file is neither a bzImage nor an Image, or cannot be read.
     pub(crate) fn of_image(image: &Path) -> Result<Kernel> {
         let bytes =
             fs::read(image).with_context(|| format!("cannot read `{}`", image.display()))?;
-        let release =
-            release(&bytes).with_context(|| format!("`{}` is not a bzImage", image.display()))?;
+        let release = release(&bytes)
+            .with_context(|| format!("`{}` is neither a bzImage nor an Image", image.display()))?;
         let beside = image.parent().unwrap_or(Path::new("."));
         let known = ["../lib/modules", "../usr/lib/modules", "/lib/modules"];
         let mut known = known
@@ -83,24 +68,24 @@ impl Kernel {
     ///
     /// # Errors
     /// The version is unknown, or it can neither be fetched nor found in the cache.
-    pub(crate) fn fetch(version: &str) -> Result<Kernel> {
-        let mut releases = RELEASES.iter();
-        let Some((_, archive, release)) = releases.find(|(known, ..)| *known == version) else {
-            let known: Vec<_> = RELEASES.iter().map(|(version, ..)| *version).collect();
+    pub(crate) fn fetch(version: &str, architecture: &Architecture) -> Result<Kernel> {
+        let mut releases = architecture.releases.iter();
+        let Some(release) = releases.find(|release| release.version == version) else {
+            let known = architecture.releases.iter().map(|release| release.version);
             bail!(
                 "unknown kernel `{version}`; expected host, {}",
-                known.join(", ")
+                known.collect::<Vec<_>>().join(", ")
             );
         };
-        let folder = cache()?.join(version);
-        let apt = Apt::new(folder.join("apt"), archive, release)?;
+        let folder = cache()?.join(architecture.folder(Path::new(version)));
+        let apt = Apt::new(folder.join("apt"), release, architecture.debian)?;
         if let Err(error) = apt.update() {
             let kernel = unpacked(&folder)?
                 .with_context(|| format!("Linux {version} cannot be fetched: {error:#}"))?;
             eprintln!("vm: apt has no network; using the Linux {version} fetched last");
             return Ok(kernel);
         }
-        let package = apt.newest(archive.newest)?;
+        let package = apt.newest(release.package)?;
         let place = folder.join("packages").join(&package);
         if !place.exists() {
             // Others go: each is 100 MB and more.
@@ -111,13 +96,21 @@ impl Kernel {
     }
 }
 
-/// The release of a kernel's image (`kernel_version`, Documentation/arch/x86/boot.rst).
+/// The release of a kernel's image: by its header (`kernel_version`, Documentation/arch/x86/boot.rst), or by the banner
+/// in one that is not compressed (Documentation/arch/arm64/booting.rst).
 fn release(image: &[u8]) -> Option<String> {
-    if image.get(0x202..0x206)? != b"HdrS" {
+    const BANNER: &[u8] = b"Linux version ";
+    let text = if image.get(0x202..0x206)? == b"HdrS" {
+        let at = u16::from_le_bytes(*image.get(0x20e..)?.first_chunk()?);
+        image.get(usize::from(at) + 0x200..)?
+    } else if image.get(56..60)? == b"ARM\x64" {
+        let at = image
+            .windows(BANNER.len())
+            .position(|text| text == BANNER)?;
+        &image[at + BANNER.len()..]
+    } else {
         return None;
-    }
-    let at = u16::from_le_bytes(*image.get(0x20e..)?.first_chunk()?);
-    let text = image.get(usize::from(at) + 0x200..)?;
+    };
     let end = text.iter().position(|&byte| byte == b' ' || byte == 0)?;
     String::from_utf8(text[..end].to_vec()).ok()
 }
@@ -162,16 +155,17 @@ fn unpacked(folder: &Path) -> Result<Option<Kernel>> {
 /// apt with lists of one release only.
 struct Apt {
     folder: PathBuf,
+    architecture: &'static str,
 }
 
 impl Apt {
-    fn new(folder: PathBuf, archive: &Archive, release: &str) -> Result<Apt> {
+    fn new(folder: PathBuf, release: &Release, architecture: &'static str) -> Result<Apt> {
         for part in ["lists/partial", "archives/partial"] {
             let part = folder.join(part);
             fs::create_dir_all(&part)
                 .with_context(|| format!("cannot create `{}`", part.display()))?;
         }
-        let keys = match archive.keys {
+        let keys = match release.archive.keys {
             Keys::Installed(path) => PathBuf::from(path),
             Keys::Bytes(bytes) => {
                 let path = folder.join("keys.gpg");
@@ -179,10 +173,13 @@ impl Apt {
                 path
             }
         };
-        let (keys, mirror) = (keys.display(), archive.mirror);
-        let sources = format!("deb [signed-by={keys}] {mirror} {release} main\n");
+        let (keys, mirror) = (keys.display(), release.archive.mirror);
+        let sources = format!("deb [signed-by={keys}] {mirror} {} main\n", release.name);
         fs::write(folder.join("sources.list"), sources)?;
-        Ok(Apt { folder })
+        Ok(Apt {
+            folder,
+            architecture,
+        })
     }
 
     fn command(&self, program: &str) -> Command {
@@ -195,6 +192,8 @@ impl Apt {
             format!("Dir::State::lists={folder}/lists"),
             format!("Dir::Cache={folder}"),
             "APT::Sandbox::User=root".to_owned(),
+            format!("APT::Architecture={}", self.architecture),
+            format!("APT::Architectures={}", self.architecture),
         ] {
             command.args(["-o", &setting]);
         }
@@ -276,5 +275,8 @@ mod tests {
         image[0x202] = 0;
         assert_eq!(release(&image), None);
         assert_eq!(release(b"short"), None);
+        image[56..60].copy_from_slice(b"ARM\x64");
+        image[0x320..0x33a].copy_from_slice(b"Linux version 6.1.0-x (a@b)"[..26].as_ref());
+        assert_eq!(release(&image).as_deref(), Some("6.1.0-x"));
     }
 }

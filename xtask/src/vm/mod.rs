@@ -1,30 +1,53 @@
 //! `cargo xtask vm`: part of the end-to-end suite on other kernels. Runs the tests, and prints their
 //! results.
 
+mod architecture;
+mod build;
 mod kernel;
 mod qemu;
 mod suite;
 
-use crate::command::{self, cargo};
-use anyhow::{Context, Result, bail};
+use crate::command;
+use anyhow::{Context, Result, bail, ensure};
+pub(crate) use architecture::{Architecture, X86_64};
+pub(crate) use build::test_program;
+use clap::Args;
 use kernel::Kernel;
-pub(crate) use qemu::Processors;
+pub(crate) use qemu::{Machine, Processors};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    fs,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 use suite::Suite;
 
+#[derive(Args)]
+pub(crate) struct Options {
+    /// 5.10, 6.1, 6.12, newest (of Debian's), 5.15 (of Ubuntu's, x86_64) or host; by default all. aarch64: 6.12-16k has
+    /// pages of 16 KiB
+    kernels: Vec<String>,
+    /// Also, or only, on the kernel in this file (bzImage, Image). Its modules, if it needs some, are looked for where its
+    /// package has them, in this system's folder, and below the file's own folder
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// Run only the tests whose feature or name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// The processor: x86_64 or aarch64, which is built for by a cross-compiler and has a root folder of its own
+    #[arg(long, value_name = "NAME", value_parser = Architecture::named, default_value = "x86_64")]
+    arch: &'static Architecture,
+    /// Instead of the tests, run this script with bash, and print its output. It finds memtrace as `$MEMTRACE_BIN`; what
+    /// it writes to `$OUT` is in target/vm afterwards
+    #[arg(long, value_name = "FILE", conflicts_with = "only")]
+    script: Option<PathBuf>,
+}
+
 /// The kernel that this runs on, without a virtual machine.
 const HOST: &str = "host";
-/// The default: the oldest that is supported, Ubuntu 22.04's, the oldest and the newest of Debian 12's kernels, Debian's
-/// newest, and the host's.
-const USUAL: [&str; 6] = ["5.10", "5.15", "6.1", "6.12", "newest", HOST];
 /// From here on the walk by tables can be verified.
 const SUPPORTED: (u32, u32) = (5, 10);
 /// From here on one link holds all probes of a file.
@@ -45,23 +68,39 @@ struct Column {
 ///
 /// # Errors
 /// When not root, a virtual machine cannot be started, or something does not hold on a kernel.
-pub(crate) fn run(kernels: &[String], file: Option<&Path>, only: Option<&str>) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     command::need_root("tracing on other kernels")?;
+    let only = options.only.as_deref();
     let suite = Suite::of(only);
     if suite.features().is_empty() {
         bail!("no test has `{}` in its name", only.unwrap_or_default());
     }
-    command::build_workspace()?;
-    let program = test_program()?;
+    build::build(options.arch)?;
+    let given = options
+        .script
+        .as_ref()
+        .map(fs::read_to_string)
+        .transpose()?;
+    let script = match &given {
+        Some(script) => format!("exec > \"$OUT/output\" 2>&1\n{script}"),
+        None => script_of(&suite, &build::test_program(options.arch)?)?,
+    };
     let mut columns = Vec::new();
-    for name in wanted(kernels, file)? {
+    for name in wanted(options)? {
         eprintln!("vm: {name}");
-        let session = Session::run_on(
-            &name,
-            &script(&program, &suite)?,
-            (Processors::Steady, LIMIT_OF_THE_SUITE),
-        )?;
-        columns.push(column(&name, &session, &suite)?);
+        let machine = Machine {
+            architecture: options.arch,
+            processors: Processors::Steady,
+            limit: LIMIT_OF_THE_SUITE,
+        };
+        let session = Session::run_on(&name, &script, machine)?;
+        match given {
+            Some(_) => print!("{}", session.read("output")?),
+            None => columns.push(column(&name, &session, &suite)?),
+        }
+    }
+    if given.is_some() {
+        return Ok(());
     }
     print!("{}", table(&columns, &suite));
     let failed: Vec<_> = columns
@@ -81,14 +120,19 @@ pub(crate) fn run(kernels: &[String], file: Option<&Path>, only: Option<&str>) -
     );
 }
 
-fn wanted(kernels: &[String], file: Option<&Path>) -> Result<Vec<String>> {
-    let mut wanted = kernels.to_vec();
-    if let Some(file) = file {
+fn wanted(options: &Options) -> Result<Vec<String>> {
+    let mut wanted = options.kernels.clone();
+    if let Some(file) = &options.kernel {
         let path = fs::canonicalize(file)
             .with_context(|| format!("cannot find the kernel `{}`", file.display()))?;
         wanted.push(path.to_string_lossy().into_owned());
     } else if wanted.is_empty() {
-        wanted = USUAL.map(str::to_owned).to_vec();
+        wanted = options
+            .arch
+            .usual
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect();
     }
     Ok(wanted)
 }
@@ -104,6 +148,8 @@ pub(crate) struct Session {
     release: (u32, u32),
     /// The release from uname.
     pub(crate) kernel: String,
+    /// The folder is another run's when it is dropped.
+    _turn: File,
 }
 
 impl Session {
@@ -113,39 +159,52 @@ impl Session {
     /// # Errors
     /// There is no such kernel, or the virtual machine cannot be started or does not end.
     pub(crate) fn run(name: &str, script: &str) -> Result<Session> {
-        Self::run_on(name, script, (Processors::Parallel, LIMIT))
+        let machine = Machine {
+            architecture: &X86_64,
+            processors: Processors::Parallel,
+            limit: LIMIT,
+        };
+        Self::run_on(name, script, machine)
     }
 
-    /// As [`Session::run`], on these processors and with this limit.
+    /// As [`Session::run`], in this machine.
     ///
     /// # Errors
     /// As [`Session::run`].
-    pub(crate) fn run_on(
-        name: &str,
-        script: &str,
-        machine: (Processors, Duration),
-    ) -> Result<Session> {
-        let of_file = Path::new(name).file_name();
-        let folder = results().join(of_file.unwrap_or_default());
-        let _ = fs::remove_dir_all(&folder);
+    pub(crate) fn run_on(name: &str, script: &str, machine: Machine) -> Result<Session> {
+        let architecture = machine.architecture;
+        let of_file = Path::new(name).file_name().unwrap_or_default();
+        let folder = results().join(architecture.folder(Path::new(of_file)));
         fs::create_dir_all(&folder)?;
-        let targets = command::target_dir().join("test-targets");
+        let mut lock = folder.clone().into_os_string();
+        lock.push(".lock");
+        let turn = File::create(lock)?;
+        turn.lock()?;
+        fs::remove_dir_all(&folder)?;
+        fs::create_dir_all(&folder)?;
+        let targets = architecture.builds().join("test-targets");
         fs::create_dir_all(&targets)?;
         // A copy: the next build must not change it meanwhile.
         let memtrace = folder.join("memtrace");
-        fs::copy(command::target_dir().join("debug/memtrace"), &memtrace)?;
+        let built = build::memtrace(architecture);
+        fs::copy(&built, &memtrace)
+            .with_context(|| format!("cannot copy `{}`", built.display()))?;
         let script = format!(
             "export MEMTRACE_BIN='{}'\nuname -r > \"$OUT/release\"\n{script}",
             memtrace.display()
         );
         if name == HOST {
+            ensure!(
+                architecture.cross.is_none(),
+                "the host has another processor"
+            );
             let path = folder.join("script");
             fs::write(&path, &script)?;
             command::run(Command::new("bash").arg(path).env("OUT", &folder))?;
         } else {
             let kernel = match name.contains('/') {
                 true => Kernel::of_image(Path::new(name))?,
-                false => Kernel::fetch(name)?,
+                false => Kernel::fetch(name, architecture)?,
             };
             qemu::run(&kernel, &script, &folder, &targets, machine)?;
         }
@@ -163,6 +222,7 @@ impl Session {
             folder,
             release,
             kernel,
+            _turn: turn,
         })
     }
 
@@ -176,31 +236,8 @@ impl Session {
     }
 }
 
-/// The end-to-end tests' executable.
-///
-/// # Errors
-/// They do not build.
-pub(crate) fn test_program() -> Result<PathBuf> {
-    let mut build = cargo();
-    // Built like `cargo xtask test`: another selection would build twice.
-    build.args(["test", "--workspace", "--test", "*", "--no-run"]);
-    build.args(["--message-format", "json"]);
-    let messages = command::output(&mut build)?;
-    let mut messages = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let of_tests = |message: &Value| {
-        let is_theirs = message["target"]["name"] == "e2e";
-        let path = message["executable"].as_str()?;
-        is_theirs.then(|| PathBuf::from(path))
-    };
-    messages
-        .find_map(|message| of_tests(&message))
-        .context("no tests are built from `tests/e2e/`")
-}
-
 /// Runs every test, on a kernel that memtrace works with; on another one it has to refuse.
-fn script(program: &Path, suite: &Suite) -> Result<String> {
+fn script_of(suite: &Suite, program: &Path) -> Result<String> {
     let mut script = String::from(
         "\"$MEMTRACE_BIN\" check > \"$OUT/check\" 2>&1; echo $? > \"$OUT/check.status\"\n\
          \"$MEMTRACE_BIN\" record -f -o \"$OUT/x.mtr\" -- true > \"$OUT/record\" 2>&1; echo $? > \"$OUT/record.status\"\n\

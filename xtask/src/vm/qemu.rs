@@ -2,9 +2,10 @@
 //!
 //! QEMU emulates the processor (TCG): KVM may be missing, or its processor too new for the kernel.
 //! The host's root folder is shared read-only (virtiofs), so the script finds compilers,
-//! interpreters and build results in the same places as on the host.
+//! interpreters and build results in the same places as on the host. With another architecture than the host's, it finds
+//! those of a root made for it.
 
-use super::kernel::Kernel;
+use super::{architecture::Architecture, kernel::Kernel};
 use crate::{command, setup};
 use anyhow::{Context, Result, bail};
 use std::{
@@ -17,11 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Debian packages that it takes.
-const PACKAGES: [&str; 3] = ["qemu-system-x86", "busybox-static", "cpio"];
-
 const INIT: &str = include_str!("init.sh");
-const BUSYBOX: &str = "/bin/busybox";
+const BUSYBOX: &str = "bin/busybox";
 const SHARING: [&str; 2] = ["/usr/lib/qemu/virtiofsd", "/usr/libexec/virtiofsd"];
 const MEMORY: &str = "3G";
 
@@ -56,6 +54,14 @@ impl Processors {
     }
 }
 
+/// A machine as QEMU emulates it.
+#[derive(Clone, Copy)]
+pub(crate) struct Machine {
+    pub(crate) architecture: &'static Architecture,
+    pub(crate) processors: Processors,
+    pub(crate) limit: Duration,
+}
+
 /// Ends a process that it stands for.
 struct Ending(Child);
 
@@ -71,15 +77,21 @@ impl Drop for Ending {
 /// written to.
 ///
 /// # Errors
-/// The machine cannot be started, or does not end within `limit`.
+/// The machine cannot be started, or does not end within the limit.
 pub(super) fn run(
     kernel: &Kernel,
     script: &str,
     out: &Path,
     targets: &Path,
-    (processors, limit): (Processors, Duration),
+    machine: Machine,
 ) -> Result<()> {
-    setup::install(&PACKAGES)?;
+    let Machine {
+        architecture,
+        processors,
+        limit,
+    } = machine;
+    setup::install(architecture.packages)?;
+    let root = architecture.root()?;
     fs::write(out.join("script"), script)?;
     // They are visible even in a folder that the machine has in its memory, such as /tmp.
     let seen = [command::root(), command::target_dir()];
@@ -89,26 +101,31 @@ pub(super) fn run(
         let path =
             fs::canonicalize(&path).with_context(|| format!("cannot find `{}`", path.display()))?;
         writeln!(list, "{}", path.display())?;
+        fs::create_dir_all(below(&root, &path))?;
     }
     fs::write(out.join("seen"), list)?;
+    fs::write(out.join("root"), root.as_os_str().as_encoded_bytes())?;
     fs::write(out.join("targets"), targets.as_os_str().as_encoded_bytes())?;
     let work = out.join("machine");
     fs::create_dir_all(&work)?;
-    let initramfs = initramfs(kernel, &work)?;
+    let initramfs = initramfs(kernel, &root, &work)?;
     let shares = [("host", Path::new("/")), ("out", out), ("targets", targets)];
-    let mut qemu = Command::new("qemu-system-x86_64");
+    let mut qemu = Command::new(architecture.qemu);
     // One thread for all processors. With one for each, a processor meets the breakpoint of a patch of kernel code after
     // the other one has ended the patch, and the kernel dies ("Oops: int3").
     qemu.args(["-accel", "tcg,thread=single", "-m", MEMORY])
+        .args(architecture.processor)
         .args(processors.options())
-        // Without cmpxchg16b, after which the flags are wrong in QEMU 7.2: kernels crash at random.
-        .args(["-cpu", "max,-cx16"])
         .args(["-nographic", "-no-reboot", "-nic", "none"])
         .arg("-kernel")
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1 mitigations=off"])
+        .arg("-append")
+        .arg(format!(
+            "console={} quiet panic=-1 mitigations=off",
+            architecture.console
+        ))
         .args(["-numa", "node,memdev=memory", "-object"])
         .arg(format!(
             "memory-backend-memfd,id=memory,size={MEMORY},share=on"
@@ -126,7 +143,8 @@ pub(super) fn run(
     qemu.stdin(Stdio::null())
         .stdout(File::create(&console)?)
         .stderr(File::create(work.join("qemu.log"))?);
-    let mut qemu = Ending(qemu.spawn().context("cannot start qemu-system-x86_64")?);
+    let cannot = || format!("cannot start {}", architecture.qemu);
+    let mut qemu = Ending(qemu.spawn().with_context(cannot)?);
     let end = Instant::now() + limit;
     while qemu.0.try_wait()?.is_none() {
         if Instant::now() > end {
@@ -170,14 +188,20 @@ fn share(folder: &Path, socket: &Path) -> Result<Ending> {
     Ok(child)
 }
 
+/// A path of the host's as it is in this root.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
 /// An initramfs with busybox, the modules and the init script.
-fn initramfs(kernel: &Kernel, work: &Path) -> Result<PathBuf> {
+fn initramfs(kernel: &Kernel, of: &Path, work: &Path) -> Result<PathBuf> {
     let root = work.join("initramfs");
-    for folder in ["bin", "proc", "sys", "dev", "host", "modules"] {
+    for folder in ["bin", "proc", "sys", "dev", "files", "host", "modules"] {
         fs::create_dir_all(root.join(folder))?;
     }
-    fs::copy(BUSYBOX, root.join("bin/busybox"))
-        .with_context(|| format!("cannot copy `{BUSYBOX}`"))?;
+    let busybox = of.join(BUSYBOX);
+    fs::copy(&busybox, root.join(BUSYBOX))
+        .with_context(|| format!("cannot copy `{}`", busybox.display()))?;
     let init = root.join("init");
     fs::write(&init, INIT)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;

@@ -26,6 +26,7 @@ const FEATURES: [(&str, &[Test]); 15] = [
         "stacks of C, C++",
         &[
             ("stacks", "gcc_without_frame_pointers"),
+            ("stacks", "gcc_with_protected_branches"),
             ("stacks", "attached"),
         ],
     ),

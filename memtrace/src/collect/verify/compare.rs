@@ -14,6 +14,7 @@ use std::collections::HashMap;
 
 use framehop::{FrameAddress, Unwinder};
 use memtrace_common::{
+    arch::{RETURN_ADDRESS_SIZE, code_address},
     event::COPIED_PAGE,
     unwind::{End, Word},
 };
@@ -75,11 +76,21 @@ struct Copy<'a> {
     missed: bool,
 }
 
+/// Whether a call puts its return address on the stack, where a return probe replaces it. Others replace it in a register,
+/// and the function saves it anywhere.
+const IS_PUSHED: bool = RETURN_ADDRESS_SIZE != 0;
+
 impl Copy<'_> {
+    /// A return address that was replaced in a call that began with this stack pointer.
+    fn original(&self, sp: u64) -> Option<u64> {
+        let mut returns = self.sample.returns.iter();
+        let pending = returns.find(|pending| pending.slot == sp);
+        pending.map(|pending| pending.original)
+    }
+
     fn read(&mut self, abs_addr: u64) -> Result<u64, ()> {
-        let returns = &self.sample.returns;
-        if let Some(pending) = returns.iter().find(|pending| pending.slot == abs_addr) {
-            return Ok(pending.original);
+        if IS_PUSHED && let Some(original) = self.original(abs_addr) {
+            return Ok(original);
         }
         let base = self.sample.at.sp & !(COPIED_PAGE as u64 - 1);
         let word = abs_addr.checked_sub(base).and_then(|offset| {
@@ -147,7 +158,7 @@ impl Space {
         }
         let mut outcome = Outcome::incomparable("");
         let at = sample.at;
-        let mut registers = arch::UnwindRegisters::new(at.pc, at.sp, at.fp);
+        let mut registers = arch::unwind_registers(&at);
         let mut copy = Copy {
             sample,
             missed: false,
@@ -192,7 +203,7 @@ impl Space {
                     let wanted = rule.map(|(base, offset)| {
                         let base = match base {
                             Base::Sp => registers.sp(),
-                            Base::Fp => registers.bp(),
+                            Base::Fp => arch::frame_pointer(&registers),
                         };
                         base.wrapping_add_signed(offset)
                     });
@@ -215,16 +226,24 @@ impl Space {
                 break Ended::Incomparable("not_in_copy");
             }
             let Some(next) = next else {
-                let last = outcome.frames as usize == sample.frames.len();
-                break if last && sample.end == End::Complete {
+                let left = sample.frames.len() - outcome.frames as usize;
+                // A thread begins with a frame pointer of 0, at which framehop ends one frame early.
+                let ends_early =
+                    !IS_PUSHED && left == 1 && copy.read(arch::frame_pointer(&registers)) == Ok(0);
+                break if (left == 0 || ends_early) && sample.end == End::Complete {
                     Ended::Outermost
                 } else {
                     Ended::Mismatch
                 };
             };
-            if sample.trampoline != 0 && next == sample.trampoline {
-                break Ended::Incomparable("more_pending_returns");
-            }
+            let next = match sample.trampoline != 0 && next == code_address(sample.trampoline) {
+                false => next,
+                // A caller's stack pointer is that of the call's beginning.
+                true if !IS_PUSHED && let Some(original) = copy.original(registers.sp()) => {
+                    original
+                }
+                true => break Ended::Incomparable("more_pending_returns"),
+            };
             pc = next.wrapping_sub(u64::from(!crossed));
         };
         outcome
@@ -235,8 +254,9 @@ impl Space {
 /// address.
 fn cross(registers: &mut arch::UnwindRegisters, copy: &mut Copy<'_>) -> Option<u64> {
     let frame = registers.sp();
-    let [pc, sp, fp] = arch::interrupted(|offset| copy.read(frame.wrapping_add(offset)).ok())?;
-    *registers = arch::UnwindRegisters::new(pc, sp, fp);
+    let read = |offset| copy.read(frame.wrapping_add(offset)).ok();
+    let (pc, interrupted) = arch::interrupted(read)?;
+    *registers = interrupted;
     Some(pc)
 }
 

@@ -161,6 +161,7 @@ impl Image {
         let (bytes, address) = self.eh_frame.as_ref()?;
         let mut section = EhFrame::new(bytes, LittleEndian);
         section.set_address_size(8);
+        section.set_vendor(arch::VENDOR);
         let mut bases = BaseAddresses::default()
             .set_eh_frame(*address)
             .set_text(self.text);

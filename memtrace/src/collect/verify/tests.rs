@@ -1,11 +1,10 @@
 //! The verifier itself, over the stack of the test: it agrees where it should, and notices errors.
 
-use std::{arch::asm, collections::HashMap, fs::File, os::unix::fs::FileExt};
+use std::{collections::HashMap, fs::File, os::unix::fs::FileExt};
 
-use framehop::x86_64::CacheX86_64;
 use memtrace_common::{
     event::{COPIED_PAGE, Header, PendingReturn},
-    unwind::{End, Registers, Word},
+    unwind::{End, Word},
 };
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
     compare::{Ended, Outcome, Space},
     image::Image,
 };
-use crate::{bpf::decode::Sample, process::maps};
+use crate::{arch, bpf::decode::Sample, process::maps};
 
 /// More than the test's own frames take.
 const PAGES: usize = 32;
@@ -28,12 +27,7 @@ impl Fixture {
     /// This thread from here on, with the walk that the verifier itself makes of it.
     #[inline(never)]
     fn here() -> Fixture {
-        let mut at = Registers::default();
-        // SAFETY: reads three registers.
-        unsafe {
-            asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp",
-                out(reg) at.pc, out(reg) at.sp, out(reg) at.fp);
-        }
+        let at = arch::here();
         let memory = File::open("/proc/self/mem").unwrap();
         let page = at.sp & !(COPIED_PAGE as u64 - 1);
         let mut copy = Vec::new();
@@ -98,8 +92,11 @@ impl Fixture {
     }
 
     fn compare(&mut self) -> Outcome {
-        self.space
-            .compare(&self.sample, &mut self.images, &mut CacheX86_64::new())
+        self.space.compare(
+            &self.sample,
+            &mut self.images,
+            &mut arch::UnwindCache::new(),
+        )
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::{Graph, Since, unreached::MOST_BYTES};
 use crate::{
+    arch::ADDRESS_BITS,
     hash::FastMap,
     holders::{
         memory::{Cached, Live, Memory},
@@ -12,10 +13,9 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Bits of an address in user space. From 0xffff_8000_0000_0000 on, words are addresses of the kernel or small negative
-/// numbers.
-const ADDRESS: u64 = (1 << 47) - 1;
-const MARKED: Range<u64> = 1 << 47..0xffff_8000_0000_0000;
+/// An address in user space. If all other bits are set, words are addresses of the kernel or small negative numbers.
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+const MARKED: Range<u64> = 1 << ADDRESS_BITS..!ADDRESS;
 
 /// Bytes that are read at once; a multiple of a word.
 const PIECE: u64 = 64 << 20;

@@ -11,6 +11,7 @@ use crate::{
         elf::{Elf, Segment, ThreadLocal, Variable},
         files::ModuleFile,
         maps::Mapping,
+        page_size,
     },
 };
 use std::{
@@ -19,8 +20,6 @@ use std::{
     ops::Range,
     time::Duration,
 };
-
-const PAGE: u64 = 4 << 10;
 
 /// How long the names of functions and classes may take in a search: a process may be stopped meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -270,7 +269,8 @@ impl Module {
             if !segment.write {
                 continue;
             }
-            let pages = start & !(PAGE - 1)..segment_end.checked_next_multiple_of(PAGE)?;
+            let page = page_size();
+            let pages = start & !(page - 1)..segment_end.checked_next_multiple_of(page)?;
             let parts = mapped
                 .iter()
                 .chain(zeros)
@@ -332,10 +332,11 @@ fn run(mappings: &[Mapping]) -> Option<usize> {
 }
 
 fn bias(segments: &[Segment], mapping: &Mapping) -> Option<u64> {
+    let page = page_size();
     let segment = segments
         .iter()
-        .find(|segment| segment.file_offset & !(PAGE - 1) == mapping.file_offset)?;
-    let start = segment.virt.wrapping_sub(segment.file_offset % PAGE);
+        .find(|segment| segment.file_offset & !(page - 1) == mapping.file_offset)?;
+    let start = segment.virt.wrapping_sub(segment.file_offset % page);
     Some(mapping.start.wrapping_sub(start))
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Bytes that are read at once.
 const CHUNK: u64 = 64 << 10;
 
-/// Bytes read at a time if a chunk cannot be read: mappings begin and end at pages.
+/// Bytes read at a time if a chunk cannot be read: mappings begin and end at pages, of this size or a multiple.
 const PAGE: u64 = 4 << 10;
 
 /// Reads ranges of memory, one after the other.

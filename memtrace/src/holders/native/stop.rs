@@ -10,7 +10,7 @@
 //! (`epoll_wait` and those of [`interrupted`]), the call waits the full time again.
 
 use crate::{
-    arch,
+    arch::{self, ThreadRegisters},
     process::{
         interrupted,
         ptrace::{self, Status},
@@ -104,7 +104,7 @@ pub(in crate::holders) struct Stopped {
     pub(in crate::holders) tid: u32,
     /// `None`: it waits in the kernel, for a disk or the like, and cannot be stopped. It runs no code of the program,
     /// though the kernel may still write the awaited data to the program's memory.
-    pub(in crate::holders) registers: Option<libc::user_regs_struct>,
+    pub(in crate::holders) registers: Option<ThreadRegisters>,
     /// Its stack pointer, if known.
     pub(in crate::holders) sp: Option<u64>,
 }
@@ -370,7 +370,7 @@ impl Until {
 }
 
 impl Stopped {
-    fn new(tid: u32, registers: Option<libc::user_regs_struct>) -> Self {
+    fn new(tid: u32, registers: Option<ThreadRegisters>) -> Self {
         let sp = registers.as_ref().map(|it| arch::unwinding_from(it).sp);
         Self {
             tid,
@@ -386,7 +386,7 @@ pub(super) struct Tracees {
     /// Asked to stop.
     running: Vec<u32>,
     /// Their registers.
-    pub(super) stopped: HashMap<u32, Option<libc::user_regs_struct>>,
+    pub(super) stopped: HashMap<u32, Option<ThreadRegisters>>,
     /// When the first was asked.
     begun: Option<Instant>,
 }
@@ -522,7 +522,7 @@ impl Tracees {
 }
 
 /// The registers of a thread that has stopped, whose system call does not show it.
-fn registers_of(tid: u32, status: Status) -> Option<libc::user_regs_struct> {
+fn registers_of(tid: u32, status: Status) -> Option<ThreadRegisters> {
     let registers = ptrace::registers(tid).ok()?;
     // A thread that another stop reaches as well sees EINTR without memtrace, too.
     if status != Status::GroupStop {

@@ -14,6 +14,7 @@ use crate::{
 };
 use std::{fs, ops::Range, path::Path};
 
+/// Pages of some kernels are multiples of it.
 const PAGE: u64 = 4 << 10;
 
 /// Bytes of glibc's `struct pthread` if its file has no size: more than any version's.
@@ -25,8 +26,8 @@ const MAX_STATIC: u64 = 64 << 10;
 /// More files with thread-local storage than any process has.
 const MAX_FILES: u64 = 4 << 10;
 
-/// Words of a page in which a `struct pthread` may begin.
-const WORDS_OF_TOP: usize = 2 * PAGE as usize / 8;
+/// Words at the upper end of a stack among which a `struct pthread` may begin.
+const WORDS_OF_TOP: usize = arch::CONTROL_BELOW_TOP / 8;
 
 /// The threads of a process at one moment.
 pub(super) struct Tasks {
@@ -90,7 +91,7 @@ pub(super) fn read(
         .each(Stopped::clone)
         .into_iter()
         .map(|Stopped { tid, registers, sp }| {
-            let control = registers.as_ref().map(arch::thread_pointer);
+            let pointer = registers.as_ref().map(arch::thread_pointer);
             let mut thread = Thread {
                 tid,
                 // A thread is a task of its own there.
@@ -101,11 +102,11 @@ pub(super) fn read(
                 stack: None,
                 owns_mapping: false,
                 storage: Vec::new(),
-                control: control.map(|start| start..start.saturating_add(library.thread_block)),
+                control: pointer.map(|pointer| arch::control(pointer, library.thread_block)),
             };
             thread.find_stack(sp, mappings);
-            if let Some(control) = control.filter(|&control| control != 0) {
-                thread.storage = library.storage(memory, mappings, control);
+            if let Some(pointer) = pointer.filter(|&pointer| pointer != 0) {
+                thread.storage = library.storage(memory, mappings, pointer);
             }
             thread
         })
@@ -186,24 +187,24 @@ impl Library {
         }
         let (words, _) = bytes.as_chunks();
         let word = |index: usize| words.get(index).copied().map(u64::from_le_bytes);
-        // tcbhead_t of glibc begins with { self, dtv, self }.
         let control = (0..WORDS_OF_TOP).rev().find_map(|index| {
             let at = top + 8 * index as u64;
-            (word(index) == Some(at) && word(index + 2) == Some(at)).then_some(at)
+            let read = |offset: u64| word(index + (offset / 8) as usize);
+            arch::is_control(at, tid_at, read).then_some(at)
         })?;
         let tid = memory.half(control + tid_at)?.cast_signed();
         (tid <= 0).then_some(mapping.start..control)
     }
 
-    /// The thread-local storage of the thread with this control block.
+    /// The thread-local storage of the thread with this thread pointer.
     fn storage(
         &self,
         memory: &(impl Memory + ?Sized),
         mappings: &[Mapping],
-        control: u64,
+        pointer: u64,
     ) -> Vec<Storage> {
-        // tcbhead_t of glibc and struct pthread of musl begin alike: { self, dtv }.
-        let table = control.checked_add(8).and_then(|at| memory.word(at));
+        let table = pointer.checked_add(arch::STORAGE_TABLE);
+        let table = table.and_then(|at| memory.word(at));
         let entries = self.files.iter().filter(|file| file.number <= MAX_FILES);
         let mut found: Vec<Storage> = entries
             .filter_map(|file| {
@@ -220,11 +221,11 @@ impl Library {
             })
             .collect();
         if found.is_empty()
-            && let Some(mapping) = maps::find(mappings, control)
+            && let Some(mapping) = maps::find(mappings, pointer)
         {
-            let start = control.saturating_sub(MAX_STATIC).max(mapping.start);
+            let storage = arch::storage(pointer, MAX_STATIC);
             found.push(Storage {
-                range: start..control,
+                range: storage.start.max(mapping.start)..storage.end.min(mapping.end),
                 file: None,
             });
         }

@@ -1,10 +1,12 @@
 //! Reading words one after another without a call each.
 
 use super::super::memory::Memory;
+use crate::arch::ADDRESS_BITS;
 use zerocopy::IntoBytes;
 
 /// Words that are read at once.
 const WINDOW: usize = 64;
+/// Pages of some kernels are multiples of it.
 const PAGE: u64 = 4096;
 
 /// Words of a process's memory; a few after the last one read are cached.
@@ -64,5 +66,5 @@ impl<'a> Words<'a> {
 
 /// Whether a word may be the address of an object.
 pub(super) fn is_pointer(word: u64) -> bool {
-    word.is_multiple_of(8) && (0x1000..1 << 47).contains(&word)
+    word.is_multiple_of(8) && (0x1000..1 << ADDRESS_BITS).contains(&word)
 }

@@ -1,18 +1,22 @@
 use super::*;
+use crate::arch::LIBRARIES;
+use std::path::Path;
 
-const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
-
-fn open(path: &str) -> Vec<u8> {
-    std::fs::read(path).unwrap()
+fn open(library: &str) -> Vec<u8> {
+    std::fs::read(Path::new(LIBRARIES).join(library)).unwrap()
 }
 
 #[test]
 fn libc_has_a_name_a_loader_and_functions() {
-    let bytes = open(LIBC);
+    let bytes = open("libc.so.6");
     let elf = Elf::parse(&bytes).unwrap();
-    assert_eq!(elf.architecture, Architecture::X86_64);
+    assert_eq!(elf.architecture, Architecture::NATIVE);
     assert_eq!(elf.soname.as_deref(), Some("libc.so.6"));
-    assert_eq!(elf.needed, ["ld-linux-x86-64.so.2"]);
+    let loader = match elf.architecture {
+        Architecture::Aarch64 => "ld-linux-aarch64.so.1",
+        _ => "ld-linux-x86-64.so.2",
+    };
+    assert_eq!(elf.needed, [loader]);
     let build_id = elf.build_id.as_deref().unwrap();
     assert_eq!(build_id.len(), 40);
     assert!(
@@ -41,7 +45,7 @@ fn libc_has_a_name_a_loader_and_functions() {
 
 #[test]
 fn addresses_outside_the_file_have_no_offset() {
-    let bytes = open(LIBC);
+    let bytes = open("libc.so.6");
     let elf = Elf::parse(&bytes).unwrap();
     let last = elf.segments().last().unwrap();
     assert!(!last.execute);
@@ -78,7 +82,7 @@ fn files_other_than_elf_are_refused() {
 
 /// A small real library: 20 to 70 KiB.
 fn small_library() -> Vec<u8> {
-    std::fs::read("/usr/lib/x86_64-linux-gnu/libdl.so.2").unwrap()
+    open("libdl.so.2")
 }
 
 #[test]

@@ -42,8 +42,8 @@ fn registers(pc: u64, random: &mut Random) -> Registers {
         pc,
         sp,
         fp,
-        bx: sp.wrapping_add(random.below(1 << 16)),
-        bx_is: random.below(3),
+        extra: sp.wrapping_add(random.below(1 << 16)),
+        extra_is: random.below(3),
     }
 }
 

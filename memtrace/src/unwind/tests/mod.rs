@@ -1,6 +1,7 @@
 mod files;
 mod libraries;
 mod oracle;
+#[cfg(target_arch = "x86_64")]
 mod shapes;
 mod writer;
 

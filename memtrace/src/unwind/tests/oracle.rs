@@ -9,7 +9,7 @@ use gimli::{
     CfaRule, CieOrFde, Encoding, EvaluationResult, FrameDescriptionEntry, Register, RegisterRule,
     UnwindContext, UnwindExpression, UnwindSection, UnwindTableRow, Value, X86_64,
 };
-use memtrace_common::unwind::{Caller, End, Memory, Registers, Rule, rbx};
+use memtrace_common::unwind::{Caller, End, Memory, Registers, Rule, held};
 
 /// The description of an image.
 pub(super) struct Oracle<'i, 'data> {
@@ -162,23 +162,23 @@ fn caller<'data>(
         Some(RegisterRule::ValExpression(expression)) => evaluate(&expression, Some(cfa)),
         Some(other) => panic!("a rule for {other:?}"),
     };
-    let (bx, bx_is) = match row.register(X86_64::RBX) {
-        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => (at.bx, at.bx_is),
+    let (extra, extra_is) = match row.register(X86_64::RBX) {
+        None | Some(RegisterRule::Undefined | RegisterRule::SameValue) => (at.extra, at.extra_is),
         // Farther away there is none, in practice.
         Some(RegisterRule::Offset(offset @ -496..)) => {
-            (cfa.wrapping_add_signed(offset), rbx::ADDRESS)
+            (cfa.wrapping_add_signed(offset), held::ADDRESS)
         }
         Some(RegisterRule::Expression(expression)) if signal => {
-            (evaluate(&expression, Some(cfa))?, rbx::ADDRESS)
+            (evaluate(&expression, Some(cfa))?, held::ADDRESS)
         }
-        Some(_) => (0, rbx::UNKNOWN),
+        Some(_) => (0, held::UNKNOWN),
     };
     let registers = Registers {
         pc: restored(X86_64::RA, 0)?,
         sp: restored(X86_64::RSP, cfa)?,
         fp: restored(X86_64::RBP, at.fp)?,
-        bx,
-        bx_is,
+        extra,
+        extra_is,
     };
     if registers.pc == 0 && !signal {
         return Err(End::Complete);
@@ -187,7 +187,11 @@ fn caller<'data>(
         Some(RegisterRule::Offset(offset)) => cfa.wrapping_add_signed(offset),
         _ => 0,
     };
-    Ok(Caller { registers, slot })
+    Ok(Caller {
+        registers,
+        slot,
+        word: if slot == 0 { 0 } else { registers.pc },
+    })
 }
 
 fn evaluate(
@@ -235,9 +239,9 @@ fn value(at: &Registers, register: Register, memory: &impl Memory) -> Result<u64
         X86_64::RSP => Ok(at.sp),
         X86_64::RBP => Ok(at.fp),
         X86_64::RA => Ok(at.pc),
-        X86_64::RBX => match at.bx_is {
-            rbx::VALUE => Ok(at.bx),
-            rbx::ADDRESS => memory.read(at.bx).ok_or(End::Unreadable),
+        X86_64::RBX => match at.extra_is {
+            held::VALUE => Ok(at.extra),
+            held::ADDRESS => memory.read(at.extra).ok_or(End::Unreadable),
             _ => Err(End::UnsupportedRule),
         },
         other => panic!("a supported rule wants register {other:?}"),

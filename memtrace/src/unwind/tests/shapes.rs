@@ -6,8 +6,8 @@ use crate::unwind::{
     image::Image,
     rules::{STOP, UNSUPPORTED},
 };
-use memtrace_common::arch::{GREG_RBP, GREG_RBX, GREG_RIP, GREG_RSP};
-use memtrace_common::unwind::{Memory, Registers, Rule, bx, cfa, fp, rbx, step};
+use memtrace_common::arch::{SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_PC, SIGNAL_SP};
+use memtrace_common::unwind::{Memory, Registers, Rule, cfa, extra, fp, held, step};
 use std::mem::offset_of;
 
 /// Directives of GNU as, and the rule after them. `.cfi_escape` is given raw: 0x0f is
@@ -20,7 +20,7 @@ const SHAPES: [(&str, Rule); 49] = [
     (".cfi_def_cfa_offset 0x80000000", UNSUPPORTED),
     (".cfi_def_cfa rbp, 16", of(cfa::FP, 16)),
     (".cfi_def_cfa rbp, -16", of(cfa::FP, -16)),
-    (".cfi_def_cfa rbx, 16", of(cfa::BX, 16)),
+    (".cfi_def_cfa rbx, 16", of(cfa::EXTRA, 16)),
     (".cfi_def_cfa rax, 16", UNSUPPORTED),
     (".cfi_escape 0x0f, 2, 0x77, 24", of(cfa::SP, 24)),
     (".cfi_escape 0x0f, 2, 0x76, 24", of(cfa::FP, 24)),
@@ -95,13 +95,16 @@ const SHAPES: [(&str, Rule); 49] = [
     (".cfi_escape 0x10, 6, 2, 0x77, 0x70", UNSUPPORTED),
     (".cfi_escape 0x14, 6, 2", UNSUPPORTED),
     (".cfi_escape 0x16, 6, 2, 0x76, 0", UNSUPPORTED),
-    // The place of rbx.
-    (".cfi_offset rbx, -16", with_bx(2)),
-    (".cfi_offset rbx, -496", with_bx(62)),
-    (".cfi_offset rbx, -504", with_bx(bx::LOST)),
+    // The place of the extra register.
+    (".cfi_offset rbx, -16", with_extra(2)),
+    (".cfi_offset rbx, -496", with_extra(62)),
+    (".cfi_offset rbx, -504", with_extra(extra::LOST)),
     (".cfi_same_value rbx", of(cfa::SP, 8)),
-    (".cfi_register rbx, rax", with_bx(bx::LOST)),
-    (".cfi_escape 0x10, 3, 2, 0x76, 0x70", with_bx(bx::LOST)),
+    (".cfi_register rbx, rax", with_extra(extra::LOST)),
+    (
+        ".cfi_escape 0x10, 3, 2, 0x76, 0x70",
+        with_extra(extra::LOST),
+    ),
     (".cfi_undefined rbx", of(cfa::SP, 8)),
     // The place of the caller.
     (".cfi_undefined rip", STOP),
@@ -135,9 +138,9 @@ const fn with_fp(fp: u8, fp_offset: i16) -> Rule {
     }
 }
 
-const fn with_bx(kind: u8) -> Rule {
+const fn with_extra(kind: u8) -> Rule {
     Rule {
-        fp: kind << bx::SHIFT,
+        fp: kind << extra::SHIFT,
         ..of(cfa::SP, 8)
     }
 }
@@ -187,8 +190,8 @@ fn rules_agree_with_dwarf() {
                 pc,
                 sp: 0x7ffc_0000_0000,
                 fp: 0x7ffc_0000_1000,
-                bx: 0x7ffc_0000_2000,
-                bx_is: rbx::VALUE,
+                extra: 0x7ffc_0000_2000,
+                extra_is: held::VALUE,
             };
             let expected = oracle.ask(pc, &at, &Words).1;
             assert_eq!(step(rule, &at, &Words), expected, "{directives} at {pc:#x}");
@@ -212,7 +215,7 @@ fn only_the_known_signal_frame_is_followed() {
     let place = |register: i32| gregs as u64 + 8 * register as u64;
     let registers = [libc::REG_RBX, libc::REG_RBP, libc::REG_RSP, libc::REG_RIP];
     let places = registers.map(place);
-    assert_eq!(places, [GREG_RBX, GREG_RBP, GREG_RSP, GREG_RIP]);
+    assert_eq!(places, [SIGNAL_EXTRA, SIGNAL_FP, SIGNAL_SP, SIGNAL_PC]);
 
     let known = signal_frame(places);
     let mut variants = vec![known.clone(), known.replace(".cfi_signal_frame", "")];

@@ -1,8 +1,12 @@
 //! A chunk: its header, which has its size and marks, and what they say about the block in it.
 
-use crate::holders::{memory::Memory, native::Block};
+use crate::{
+    holders::{memory::Memory, native::Block},
+    process::page_size,
+};
 use std::ops::Range;
 
+/// Pages of some kernels are multiples of it.
 pub(super) const PAGE: u64 = 4 << 10;
 
 /// From the beginning of a chunk to the memory that the program has.
@@ -43,7 +47,7 @@ pub(in crate::holders) fn has_its_size(memory: &(impl Memory + ?Sized), block: B
         .is_some_and(|size| {
             let most = match size & IS_MMAPPED {
                 0 => HEADER,
-                _ => HEADER + PAGE,
+                _ => HEADER + page_size(),
             };
             (least..=least.saturating_add(most)).contains(&(size & !FLAGS))
         })

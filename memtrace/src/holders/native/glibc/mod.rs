@@ -1,7 +1,7 @@
 //! Finds blocks of glibc's malloc in its own structures in memory, whether or not a recording has them. The process
 //! runs meanwhile, so every value may be torn, and every list has a bound.
 //!
-//! Structures: malloc/malloc.c and malloc/arena.c of glibc, 2.26 to 2.43, x86-64.
+//! Structures: malloc/malloc.c and malloc/arena.c of glibc, 2.26 to 2.43, of 64-bit architectures.
 
 mod arena;
 mod chunk;
@@ -24,7 +24,10 @@ use super::{
     Modules,
     blocks::{Block, Builder, Origin},
 };
-use crate::process::maps::{self, Mapping};
+use crate::process::{
+    maps::{self, Mapping},
+    page_size,
+};
 use std::ops::Range;
 
 /// Alignment and largest size of the heaps of arenas other than the main one (HEAP_MAX_SIZE).
@@ -156,6 +159,7 @@ fn mapped(
     mut taken: Vec<Range<u64>>,
 ) -> Vec<Range<u64>> {
     taken.sort_by_key(|range| range.start);
+    let page = page_size();
     let mut found = Vec::new();
     let mut probes = 0;
     for mapping in mappings.iter().filter(|mapping| is_anonymous(mapping)) {
@@ -164,7 +168,7 @@ fn mapped(
             let after = taken.partition_point(|other| other.start <= at);
             let before = after.checked_sub(1).and_then(|index| taken.get(index));
             if let Some(other) = before.filter(|other| other.contains(&at)) {
-                at = other.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+                at = other.end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
                 continue;
             }
             probes += 1;
@@ -173,7 +177,7 @@ fn mapped(
                     found.push(at..at + size);
                     at += size;
                 }
-                None => at = at.saturating_add(PAGE),
+                None => at = at.saturating_add(page),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Blocks of real heaps.
 
 use super::*;
-use crate::holders::memory::Memory as _;
+use crate::{arch, holders::memory::Memory as _};
 
 /// With the libraries, and all in one file.
 const BUILDS: [&[&str]; 2] = [&[], &["-static"]];
@@ -151,8 +151,8 @@ fn memory_without_sense_has_no_classes_and_no_threads() {
 
 #[test]
 fn another_allocator_is_named() {
-    let preload = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
-    let target = Target::start_with(&[], &[("LD_PRELOAD", preload)]);
+    let preload = format!("{}/libjemalloc.so.2", arch::LIBRARIES);
+    let target = Target::start_with(&[], &[("LD_PRELOAD", &preload)]);
     let pid = target.program.pid();
     let threads = Threads::Running(pid);
     let native = Native::read(pid, &threads, &target.memory, [], &[]).unwrap();

@@ -1,6 +1,7 @@
 //! Stops of processes that watch out for them.
 
 use super::*;
+use crate::arch;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +48,9 @@ fn nothing_runs_during_a_stop() {
     assert_eq!(stop.threads().len(), 3);
     let spinner = target.address("register");
     let registers = stop.threads().iter().filter_map(|thread| thread.registers);
-    let held: Vec<u64> = registers.map(|registers| registers.rbx).collect();
+    let held: Vec<u64> = registers
+        .flat_map(|registers| arch::general(&registers).map(|(_, value)| value))
+        .collect();
     assert!(held.contains(&spinner), "{held:x?}");
     for thread in stop.threads() {
         let state = fs::read_to_string(format!("/proc/{}/status", thread.tid)).unwrap();

@@ -72,7 +72,12 @@ static void *spinner(void *) {
     say("register", block);
     fflush(stdout);
     pthread_barrier_wait(&begun);
+#ifdef __aarch64__
+    register char *held asm("x19") = block;
+    asm volatile("1: yield; b 1b" : : "r"(held));
+#else
     asm volatile("1: pause; jmp 1b" : : "b"(block));
+#endif
     return nullptr;
 }
 
