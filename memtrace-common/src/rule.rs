@@ -15,7 +15,7 @@ pub struct Rule {
     pub cfa: u8,
     /// An [`fp`] kind, for the frame pointer, and above it an [`extra`] kind.
     pub fp: u8,
-    /// Bytes, see [`fp`].
+    /// See [`fp`], in units of [`Frames::FP_UNIT`].
     pub fp_offset: i16,
     /// Bytes, see [`cfa`].
     pub cfa_offset: i32,
@@ -87,10 +87,16 @@ impl Rule {
             .unwrap_or(extra::LOST)
     }
 
+    /// [`Rule::fp_offset`] in bytes.
+    #[inline(always)]
+    pub(crate) fn fp_bytes<A: Frames>(self) -> u64 {
+        (i64::from(self.fp_offset) * A::FP_UNIT) as u64
+    }
+
     /// Where a frame at `cfa` has saved its caller's frame pointer; 0: it has not.
     #[inline(always)]
-    pub fn fp_slot(self, at: &Registers, cfa: u64) -> u64 {
-        let offset = i64::from(self.fp_offset) as u64;
+    pub(crate) fn fp_slot<A: Frames>(self, at: &Registers, cfa: u64) -> u64 {
+        let offset = self.fp_bytes::<A>();
         match self.fp & fp::MASK {
             fp::AT_CFA => cfa.wrapping_add(offset),
             fp::AT_FP => at.fp.wrapping_add(offset),
@@ -170,6 +176,8 @@ pub fn held_value(at: &Registers, memory: &impl Memory) -> Result<u64, End> {
 pub trait Frames {
     /// Bytes that a call pushes: from the canonical frame address down to the stack pointer at a function's entry.
     const PUSHED_BY_CALL: u64;
+    /// Bytes of a unit of [`Rule::fp_offset`].
+    const FP_UNIT: i64;
     /// A frame found by its frame pointer does not tell its caller's stack pointer.
     const RECORDS_LACK_SP: bool;
     /// Where a signal frame keeps the interrupted `pc`, `sp`, `fp` and extra register, from the stack pointer in its

@@ -24,6 +24,12 @@ pub fn step(rule: Rule, at: &Registers, memory: &impl Memory) -> Result<Caller, 
     step_on::<Native>(rule, at, memory)
 }
 
+/// Where a frame at `cfa` has saved its caller's frame pointer; 0: it has not.
+#[inline(always)]
+pub fn fp_slot(rule: Rule, at: &Registers, cfa: u64) -> u64 {
+    rule.fp_slot::<Native>(at, cfa)
+}
+
 /// As [`step`], of an architecture.
 #[inline(always)]
 pub(crate) fn step_on<A: Frames>(
@@ -89,7 +95,7 @@ pub(crate) fn step_on<A: Frames>(
         cfa::NO_ROW => return Err(End::NoRow),
         _ => return Err(End::UnsupportedRule),
     };
-    let saved = rule.fp_slot(at, cfa);
+    let saved = rule.fp_slot::<A>(at, cfa);
     let Returned { slot, word } = A::returned(rule, at, cfa, saved, memory)?;
     let fp = if saved == 0 {
         at.fp

@@ -9,7 +9,7 @@
 use aya_ebpf::{macros::map, maps::Array};
 use memtrace_common::{
     arch::{code_address, return_slot},
-    unwind::{Registers, cfa, fp, held},
+    unwind::{Registers, cfa, fp, fp_slot, held},
 };
 
 use crate::{
@@ -292,11 +292,8 @@ pub(crate) extern "C" fn keep(
     let state = &mut scratch.walk;
     let (at, rule, fp_from) = (&state.at, state.row.rule, state.memo.fp_from);
     let kind = rule.fp & fp::MASK;
-    let offset = i64::from(rule.fp_offset) as u64;
-    match kind {
-        fp::AT_CFA => state.memo.fp_from = caller_sp.wrapping_add(offset),
-        fp::AT_FP => state.memo.fp_from = at.fp.wrapping_add(offset),
-        _ => {}
+    if matches!(kind, fp::AT_CFA | fp::AT_FP) {
+        state.memo.fp_from = fp_slot(rule, at, caller_sp);
     }
     let by_rule = matches!(rule.cfa, cfa::SP | cfa::FP | cfa::PLT);
     // A return address that was in a register has no aligned place.

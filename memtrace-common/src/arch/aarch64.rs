@@ -16,7 +16,7 @@ pub const FP_TO_CFA: u64 = 16;
 pub const FRAME_POINTER: Rule = Rule {
     cfa: cfa::FRAME_POINTER,
     fp: fp::AT_CFA | BESIDE_FP << extra::SHIFT,
-    fp_offset: -16,
+    fp_offset: -2,
     cfa_offset: 0,
 };
 
@@ -42,6 +42,8 @@ pub enum Native {}
 
 impl Frames for Native {
     const PUSHED_BY_CALL: u64 = RETURN_ADDRESS_SIZE;
+    // Frame records lie at the lower end of frames, which may be large.
+    const FP_UNIT: i64 = 8;
     const RECORDS_LACK_SP: bool = true;
     const IN_SIGNAL_FRAME: [u64; 4] = [SIGNAL_PC, SIGNAL_SP, SIGNAL_FP, SIGNAL_EXTRA];
 
@@ -69,7 +71,7 @@ impl Frames for Native {
             }
             extra::LOST => return Err(End::UnsupportedRule),
             BESIDE_FP if fp_slot != 0 => fp_slot.wrapping_add(8),
-            BESIDE_FP => cfa.wrapping_add(i64::from(rule.fp_offset) as u64),
+            BESIDE_FP => cfa.wrapping_add(rule.fp_bytes::<Native>()),
             slots => cfa.wrapping_sub(u64::from(slots) << 3),
         };
         let word = memory.read(slot).ok_or(End::Unreadable)?;
@@ -103,14 +105,22 @@ pub fn return_slot(_sp: u64, extra: u64) -> u64 {
     extra
 }
 
+/// Bytes as a [`Rule::fp_offset`]; `None` if they do not fit.
+pub fn fp_units(offset: i64) -> Option<i16> {
+    let unit = Native::FP_UNIT;
+    (offset % unit == 0).then(|| i16::try_from(offset / unit).ok())?
+}
+
 /// A rule whose extra register is saved at CFA + `offset`. That of the frame pointer is known.
 pub fn with_extra_at(rule: Rule, offset: i64) -> Rule {
     let kind = Rule::extra_at(offset, BESIDE_FP);
     let (kind, fp_offset) = match rule.fp & fp::MASK {
         _ if kind != extra::LOST => (kind, rule.fp_offset),
-        fp::AT_CFA if offset == i64::from(rule.fp_offset) + 8 => (BESIDE_FP, rule.fp_offset),
-        fp::SAME => match i16::try_from(offset) {
-            Ok(offset) if offset < 0 => (BESIDE_FP, offset),
+        fp::AT_CFA if offset == rule.fp_bytes::<Native>().cast_signed() + 8 => {
+            (BESIDE_FP, rule.fp_offset)
+        }
+        fp::SAME => match fp_units(offset) {
+            Some(offset) if offset < 0 => (BESIDE_FP, offset),
             _ => (extra::LOST, 0),
         },
         _ => (extra::LOST, rule.fp_offset),

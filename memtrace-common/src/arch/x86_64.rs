@@ -31,6 +31,7 @@ pub enum Native {}
 
 impl Frames for Native {
     const PUSHED_BY_CALL: u64 = RETURN_ADDRESS_SIZE;
+    const FP_UNIT: i64 = 1;
     const RECORDS_LACK_SP: bool = false;
     const IN_SIGNAL_FRAME: [u64; 4] = [SIGNAL_PC, SIGNAL_SP, SIGNAL_FP, SIGNAL_EXTRA];
 
@@ -78,6 +79,11 @@ pub fn code_address(word: u64) -> u64 {
 #[inline(always)]
 pub fn return_slot(sp: u64, _extra: u64) -> u64 {
     sp.wrapping_sub(RETURN_ADDRESS_SIZE)
+}
+
+/// Bytes as a [`Rule::fp_offset`]; `None` if they do not fit.
+pub fn fp_units(offset: i64) -> Option<i16> {
+    i16::try_from(offset).ok()
 }
 
 /// A rule whose extra register is saved at CFA + `offset`.

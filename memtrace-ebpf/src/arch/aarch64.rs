@@ -55,16 +55,7 @@ pub(crate) fn arguments(registers: &pt_regs) -> Arguments {
         // SAFETY: a reference is valid to read.
         unsafe { core::ptr::read_volatile(&raw const registers.regs[number]) }
     };
-    [
-        read(0),
-        read(1),
-        read(2),
-        read(3),
-        read(4),
-        read(5),
-        0,
-        0,
-    ]
+    [read(0), read(1), read(2), read(3), read(4), read(5), 0, 0]
 }
 
 #[cfg(not(feature = "legacy"))]

@@ -4,7 +4,9 @@ mod instructions;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod native;
 
-pub(super) use instructions::{addresses_taken, forwards, jumps, probe_site, returns};
+pub(super) use instructions::{
+    addresses_taken, forwards, jumps, probe_site, returns, words_loaded,
+};
 
 /// Number of general registers, which `struct pt_regs` begins with (arch/arm64/include/asm/ptrace.h); `sp` follows.
 const GENERAL: u8 = 31;

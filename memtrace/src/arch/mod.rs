@@ -119,6 +119,15 @@ pub(crate) fn addresses_taken(architecture: Architecture, body: &[u8], start: u6
     }
 }
 
+/// Addresses of the words that `body`, which begins at address `start`, loads from near it, where code takes the addresses of
+/// functions from a table.
+pub(crate) fn words_loaded(architecture: Architecture, body: &[u8], start: u64) -> Vec<u64> {
+    match architecture {
+        Architecture::Aarch64 => aarch64::words_loaded(body, start).collect(),
+        Architecture::X86_64 | Architecture::Other(_) => Vec::new(),
+    }
+}
+
 /// Where an operand is that an assembler would write as `text`: the place of a register in the kernel's `struct pt_regs`,
 /// in words, and for one in memory the bytes from where that register points.
 pub(crate) fn operand(architecture: Architecture, text: &str) -> Option<(u8, Option<i64>)> {

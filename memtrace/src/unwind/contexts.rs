@@ -20,7 +20,7 @@ use object::{
 };
 
 use super::image::{Header, Segment};
-use crate::arch::{Architecture, addresses_taken};
+use crate::arch::{Architecture, addresses_taken, words_loaded};
 
 /// Ends of the names of functions that make contexts. Copies have a prefix.
 ///
@@ -72,12 +72,20 @@ impl Contexts {
             .into_iter()
             .flat_map(|table| functions(&sections, table, data).unwrap_or_default())
             .take(MAX_FUNCTIONS)
-            .filter_map(|(range, role)| Some((code(segments, &range, data)?, range, role)))
+            .filter_map(|(range, role)| {
+                let body = bytes(segments, &range, elf::PF_X, data)?;
+                Some((body, range, role))
+            })
             .for_each(|(body, range, role)| match role {
                 Role::Maker => {
-                    found
-                        .ends
-                        .extend(addresses_taken(Architecture::NATIVE, body, range.start))
+                    let taken = addresses_taken(Architecture::NATIVE, body, range.start);
+                    found.ends.extend(taken);
+                    let words = words_loaded(Architecture::NATIVE, body, range.start);
+                    let word = |at: u64| {
+                        let bytes = bytes(segments, &(at..at.checked_add(8)?), elf::PF_R, data)?;
+                        Some(u64::from_le_bytes(*bytes.first_chunk()?))
+                    };
+                    found.ends.extend(words.into_iter().filter_map(word));
                 }
                 Role::Outermost => found.outermost.push(range),
             });
@@ -134,17 +142,18 @@ fn functions<'data, R: ReadRef<'data>>(
     Some(functions.collect())
 }
 
-/// Bytes of an executable segment.
-fn code<'data>(
+/// Bytes of a segment that has this flag.
+fn bytes<'data>(
     segments: &[Segment],
     range: &Range<u64>,
+    flag: elf::ProgramFlags,
     data: impl ReadRef<'data>,
 ) -> Option<&'data [u8]> {
     let size = range.end - range.start;
     let offset = segments
         .iter()
         .filter(|s| {
-            s.p_type(LittleEndian) == elf::PT_LOAD && s.p_flags(LittleEndian).0 & elf::PF_X.0 != 0
+            s.p_type(LittleEndian) == elf::PT_LOAD && s.p_flags(LittleEndian).0 & flag.0 != 0
         })
         .find_map(|s| {
             let inside = range.start.checked_sub(s.p_vaddr(LittleEndian))?;

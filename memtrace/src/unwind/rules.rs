@@ -10,7 +10,7 @@ use gimli::{
     UnitOffset, UnwindExpression, UnwindSection, UnwindTableRow,
 };
 use memtrace_common::{
-    arch::{RETURN_ADDRESS_SIZE, with_extra_at},
+    arch::{RETURN_ADDRESS_SIZE, fp_units, with_extra_at},
     unwind::{Rule, cfa, extra, fp},
 };
 
@@ -153,7 +153,7 @@ fn with_extra(rule: Rule, extra: Option<RegisterRule<usize>>) -> Rule {
 
 /// A kind and an offset of [`fp`].
 fn fp_at(kind: u8, offset: i64) -> Option<(u8, i16)> {
-    Some((kind, i16::try_from(offset).ok()?))
+    Some((kind, fp_units(offset)?))
 }
 
 /// The expressions that compilers and linkers emit (DWARF 5, section 2.5).

@@ -23,4 +23,10 @@
 	X(sort) X(exception) X(exception_rethrown) X(vector_growth) X(operator_new)                \
 	X(virtual_thunk) X(function_object) X(initialiser)
 /* plugins.c */
+#ifdef __ARM_FEATURE_PAC_DEFAULT
+/* libgcc's unwinder authenticates return addresses, and ends the program where glibc 2.36's call frame information of the
+ * dynamic linker's trampoline leads it to another word. */
+#define PLUGIN_CASES(X) X(plugin)
+#else
 #define PLUGIN_CASES(X) X(plugin) X(resolver)
+#endif

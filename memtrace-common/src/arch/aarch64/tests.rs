@@ -91,16 +91,16 @@ fn a_saved_return_address_is_read() {
 fn a_frame_record_may_lie_far_below_the_frame() {
     let frame = Rule {
         fp: fp::AT_CFA,
-        fp_offset: -0x4000,
-        ..at_sp(0x4000)
+        fp_offset: fp_units(-0x3_0000).unwrap(),
+        ..at_sp(0x3_0000)
     };
-    let rule = with_extra_at(frame, -0x4000 + 8);
+    let rule = with_extra_at(frame, -0x3_0000 + 8);
     let words = [(SP, FP + 0x40), (SP + 8, LINK)];
-    let expected = caller(LINK, SP + 8, SP + 0x4000, FP + 0x40);
+    let expected = caller(LINK, SP + 8, SP + 0x3_0000, FP + 0x40);
     assert_eq!(step(rule, &AT, words), expected);
     // Without a frame pointer beside it.
-    let rule = with_extra_at(at_sp(0x4000), -0x3ff0);
-    let expected = caller(LINK, SP + 0x10, SP + 0x4000, FP);
+    let rule = with_extra_at(at_sp(0x3_0000), -0x2_fff0);
+    let expected = caller(LINK, SP + 0x10, SP + 0x3_0000, FP);
     assert_eq!(step(rule, &AT, [(SP + 0x10, LINK)]), expected);
 }
 
@@ -108,7 +108,7 @@ fn a_frame_record_may_lie_far_below_the_frame() {
 fn places_that_no_rule_can_tell_are_unsupported() {
     let frame = Rule {
         fp: fp::AT_CFA,
-        fp_offset: -0x4000,
+        fp_offset: fp_units(-0x4000).unwrap(),
         ..at_sp(0x4000)
     };
     for rule in [

@@ -238,20 +238,34 @@ pub(crate) fn jumps(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
 
 /// Addresses that `body`, which begins at address `start`, computes from its own: by `adr`, or by `adrp` and `add`.
 pub(crate) fn addresses_taken(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    let near = decode(body, start).filter(|instruction| !instruction.is_page());
+    // add Xd, Xn, #imm
+    near.filter_map(Instruction::address)
+        .chain(in_pages(body, start, 0x9100_0000, 1))
+}
+
+/// Addresses of the words that `body`, which begins at address `start`, loads from near it: by `adrp` and `ldr`.
+pub(crate) fn words_loaded(body: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    // ldr Xt, [Xn, #imm]
+    in_pages(body, start, 0xf940_0000, 8)
+}
+
+/// Addresses in the pages of `adrp`, by offsets that are given in `unit` bytes to instructions of this encoding.
+fn in_pages(body: &[u8], start: u64, encoding: u32, unit: u64) -> impl Iterator<Item = u64> {
     let mut pages = [None; 32];
     decode(body, start).filter_map(move |instruction| {
         let destination = usize::from(instruction.register(0));
-        if let Some(address) = instruction.address() {
-            pages[destination] = instruction.is_page().then_some(address);
-            return (!instruction.is_page()).then_some(address);
-        }
-        // add Xd, Xn, #imm
         let page: Option<u64> = pages[usize::from(instruction.register(5))];
+        if instruction.address().is_some() {
+            pages[destination] = instruction.address().filter(|_| instruction.is_page());
+            return None;
+        }
         if Effect::of(instruction).is_some_and(|effect| effect.writes(instruction.register(0))) {
             pages[destination] = None;
         }
-        page.filter(|_| instruction.is(0xffc0_0000, 0x9100_0000))
-            .map(|page| page.wrapping_add(instruction.bits(10, 12).into()))
+        let offset = u64::from(instruction.bits(10, 12)) * unit;
+        page.filter(|_| instruction.is(0xffc0_0000, encoding))
+            .map(|page| page.wrapping_add(offset))
     })
 }
 

@@ -251,5 +251,9 @@ fn targets_and_addresses_are_computed_from_the_place() {
         0x9100_4022,
     ]);
     let taken: Vec<u64> = addresses_taken(&body, 0x1234).collect();
-    assert_eq!(taken, [0x2010, 0x1244]);
+    assert_eq!(taken, [0x1244, 0x2010]);
+    // As glibc's makecontext: adrp x4, +0x1000; ldr x4, [x4, #3872]; ldr x5, [x4, #8]
+    let body = code(&[0xb000_0004, 0xf947_9084, 0xf940_0485]);
+    let loaded: Vec<u64> = words_loaded(&body, 0x1234).collect();
+    assert_eq!(loaded, [0x2000 + 3872]);
 }
