@@ -23,16 +23,23 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import warnings
 
 import pytest
+from _pytest.logging import LogCaptureHandler
 
 # Set in the process that runs the test.
 INSIDE = "MEMTRACE_PYTEST"
 # Set there if the test has rounds: the descriptor on which they are reported.
 ROUNDS = "MEMTRACE_ROUNDS"
+# Exit statuses: a condition holds; the test did not run to its end, and did not fail either.
 FAILED = 99
+SKIPPED = 98
 
 WARM_UP = 3
+# What memtrace needs to decide, and what it keeps at most.
+LEAST_ROUNDS = 6
+MOST_ROUNDS = 998
 
 STATUS = pytest.StashKey()
 
@@ -46,15 +53,26 @@ def pytest_configure(config):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    session.config.stash[STATUS] = int(exitstatus)
+    session.config.stash.setdefault(STATUS, int(exitstatus))
+
+
+def pytest_runtest_logreport(report):
+    if INSIDE in os.environ and report.skipped:
+        skipped.append(report)
+
+
+skipped = []
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
     if INSIDE in os.environ and STATUS in config.stash:
+        # As at any exit of Python: ends daemons that would outlive the test.
+        if "multiprocessing.util" in sys.modules:
+            sys.modules["multiprocessing.util"]._exit_function()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(config.stash[STATUS])
+        os._exit(config.stash[STATUS] or (SKIPPED if skipped else 0))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -64,7 +82,7 @@ def pytest_runtest_protocol(item, nextitem):
         return None
     about = {"nodeid": item.nodeid, "location": item.location}
     item.ihook.pytest_runtest_logstart(**about)
-    call = pytest.CallInfo.from_call(lambda: run(item, marker.args, **marker.kwargs), "call")
+    call = pytest.CallInfo.from_call(lambda: run(item, marker), "call")
     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
     item.ihook.pytest_runtest_logreport(report=report)
     # Fixtures that the tests before have in common with the next one stay; others end here.
@@ -79,73 +97,103 @@ def pytest_runtest_call(item):
     marker = item.get_closest_marker("memtrace")
     if marker is None or ROUNDS not in os.environ:
         return
-    report = Reporter(int(os.environ[ROUNDS]))
-    for _ in range(marker.kwargs.get("warm_up", WARM_UP)):
-        item.runtest()
-    report.round()
-    rounds = marker.kwargs["rounds"]
-    for left in reversed(range(rounds)):
-        item.runtest()
-        report.round(is_last=not left)
+    rounds, warm_up = settings(marker)
+    with socket.socket(fileno=int(os.environ[ROUNDS])) as memtrace:
+        for to_come in reversed(range(-rounds, warm_up + 1)):
+            if to_come <= 0:
+                forget(item)
+                report(memtrace, b"e" if to_come == -rounds else b"r")
+            if to_come > -rounds:
+                # Otherwise pytest keeps the warnings of all rounds.
+                with warnings.catch_warnings(record=True):
+                    item.runtest()
+            if getattr(item, "_excinfo", None):
+                # A test of unittest has failed, or was skipped.
+                return
 
 
-class Reporter:
-    """Reports the end of each round to memtrace."""
-
-    def __init__(self, descriptor):
-        self.socket = socket.socket(fileno=descriptor)
-
-    def round(self, is_last=False):
-        # What pytest keeps of a test's log until its end is none of the test's own.
-        for handler in logging.getLogger().handlers:
-            if hasattr(handler, "records"):
-                handler.reset()
-        clear_caches()
-        gc.collect()
-        try:
-            self.socket.sendall(b"e" if is_last else b"r")
-            # Nothing is read if memtrace is gone.
-            self.socket.recv(1)
-        except OSError:
-            pass
+def report(memtrace, end):
+    """Reports the end of a round. memtrace may be gone."""
+    try:
+        memtrace.sendall(end)
+        memtrace.recv(1)
+    except OSError:
+        pass
 
 
-def clear_caches():
-    """Empties caches of Python itself, which have a limit and may fill for many rounds."""
+def forget(item):
+    """Empties what pytest keeps for its report, and caches of Python itself, which may fill for many rounds."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogCaptureHandler):
+            handler.reset()
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    if capture is not None and capture.is_globally_capturing():
+        capture.read_global_capture()
     re.purge()
-    clear = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
-    clear()
+    for name in "_clear_internal_caches", "_clear_type_cache":
+        if hasattr(sys, name):
+            getattr(sys, name)()
+            break
+    gc.collect()
 
 
-def run(item, conditions, rounds=0, warm_up=WARM_UP):
+def settings(marker):
+    """The rounds and the warm-up of a mark."""
+    given = {"rounds": 0, "warm_up": WARM_UP, **marker.kwargs}
+    rounds, warm_up = given.pop("rounds"), given.pop("warm_up")
+    wrong = None
+    if given:
+        wrong = f"has no argument `{next(iter(given))}`"
+    elif type(rounds) is not int or rounds and not LEAST_ROUNDS <= rounds <= MOST_ROUNDS:
+        wrong = f"needs {LEAST_ROUNDS} to {MOST_ROUNDS} rounds, or 0, not {rounds!r}"
+    elif type(warm_up) is not int or not 0 <= warm_up <= MOST_ROUNDS:
+        wrong = f"needs 0 to {MOST_ROUNDS} as warm_up, not {warm_up!r}"
+    if wrong:
+        pytest.fail(f"the mark `memtrace` {wrong}", pytrace=False)
+    return rounds, warm_up
+
+
+def run(item, marker):
     """Runs a test under memtrace; fails if it does, or if a condition holds."""
+    rounds, _ = settings(marker)
     own, theirs = socket.socketpair()
-    with own, theirs, tempfile.TemporaryDirectory() as folder:
+    with own, theirs, tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
         result = os.path.join(folder, "result.json")
         line = [program(), "run", "--exit-code", str(FAILED), "--json", result]
-        line += [f"--fail-on={condition}" for condition in conditions]
-        environment = {**os.environ, INSIDE: "1"}
+        line += [f"--fail-on={condition}" for condition in marker.args or ["leak"]]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
+        environment[INSIDE] = "1"
         if rounds:
             line += ["--python-objects", f"--rounds={own.fileno()}"]
             environment[ROUNDS] = str(theirs.fileno())
         line += ["--", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        line += ["-n0"] if item.config.pluginmanager.hasplugin("xdist") else []
         line += [f"--rootdir={item.config.rootpath}", item.nodeid]
-        done = subprocess.run(
+        # Not a pipe: a process that outlives the test may hold it open.
+        status = subprocess.run(
             line,
             cwd=item.config.rootpath,
             env=environment,
             pass_fds=[own.fileno(), theirs.fileno()] if rounds else [],
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            text=True,
-        )
-        said = [line for line in done.stdout.splitlines() if line.startswith("memtrace: ")]
-        item.add_report_section("call", "memtrace", "\n".join(said))
-        if done.returncode == FAILED:
+        ).returncode
+        output.seek(0)
+        said = output.read()
+        notes = [line for line in said.splitlines() if line.startswith("memtrace: ")]
+        item.add_report_section("call", "memtrace", "\n".join(notes))
+        if status == FAILED:
             with open(result) as file:
                 pytest.fail(reasons(json.load(file)), pytrace=False)
-        if done.returncode != 0:
-            pytest.fail(done.stdout, pytrace=False)
+        if status == SKIPPED:
+            pytest.skip("the test was skipped, or failed as expected: see its own marks")
+        if status != 0:
+            pytest.fail(said, pytrace=False)
+        if rounds:
+            with open(result) as file:
+                reported = [of["rounds"] for of in json.load(file)["conditions"] if of["condition"] == "leak"]
+            if any(of != rounds for of in reported):
+                pytest.fail(f"the test did not report its {rounds} rounds: is the plugin active?\n{said}", pytrace=False)
 
 
 def reasons(result):

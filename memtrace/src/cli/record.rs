@@ -101,7 +101,7 @@ pub(crate) struct RecordArgs {
     capture: Option<PathBuf>,
     /// See `memtrace run --help`
     #[arg(long, value_name = "FD", hide = true)]
-    rounds: Option<i32>,
+    rounds: Option<u32>,
     /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower, and not for
     /// free-threaded builds, `python -E` or `python -I`. Otherwise the layer `python` shows whole arenas
     #[arg(long)]
@@ -194,7 +194,7 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
         pids = chosen.iter().map(|of| of.pid).collect();
     }
     let rounds = args.rounds.map(|rounds| {
-        process::inherited::descriptor(rounds)
+        process::inherited::descriptor(rounds.cast_signed())
             .with_context(|| format!("cannot use the descriptor {rounds} of `--rounds`"))
     });
     let plan = Plan {

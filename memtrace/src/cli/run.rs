@@ -61,7 +61,7 @@ pub(crate) struct RunArgs {
     /// if a line keeps memory round after round. It writes a byte before the first round and after each, and reads one
     /// before it goes on
     #[arg(long, value_name = "FD")]
-    rounds: Option<i32>,
+    rounds: Option<u32>,
     /// Launch Python with PYTHONMALLOC=malloc, so that each object is an allocation: slower
     #[arg(long)]
     python_objects: bool,
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         None => Err(error),
     };
-    let judged = match read(&file, &suppressions) {
+    let judged = match read(&file, &suppressions, args.rounds.is_some()) {
         Ok(judged) => judged,
         Err(error) => return or_failure(with_recording(error, folder, &file)),
     };
@@ -117,7 +117,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         .map(|condition| check(*condition, &judged))
         .collect();
     let fails = outcomes.iter().any(|of| of.state == State::Holds);
-    let is_open = |of: &Outcome| matches!(of.state, State::Undetermined(Some(_)));
+    let is_open = |of: &Outcome| match of.state {
+        State::Undetermined(why) => why.is_some() || of.rounds.is_some(),
+        _ => false,
+    };
     let tells = fails || outcomes.iter().any(is_open);
     let kept = (tells || folder.is_none()).then(|| file.display().to_string());
     if let Some(folder) = folder.filter(|_| tells) {
@@ -143,18 +146,15 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(file: &Path, suppressions: &Suppressions) -> anyhow::Result<Judged> {
+fn read(file: &Path, suppressions: &Suppressions, has_rounds: bool) -> anyhow::Result<Judged> {
     let _progress = Progress::begin(JUDGING);
     let recording = Recording::open(file)?;
     let found = verdict::diagnose(&recording, &SystemSeries::read(&recording)?, suppressions)?;
     let end = recording.snapshot(At::End)?;
+    let series = has_rounds.then(|| recording.rounds()).transpose()?;
     Ok(Judged {
-        rounds: rounds::judge(
-            &recording.rounds()?,
-            &end.stacks,
-            &found.holders,
-            suppressions,
-        ),
+        rounds: series
+            .map(|series| rounds::judge(&series, &end.stacks, &found.holders, suppressions)),
         found,
         end,
     })
@@ -180,7 +180,7 @@ fn record_args(args: &RunArgs, file: &Path) -> anyhow::Result<record::RecordArgs
     line.extend(args.force.then(|| "--force".into()));
     line.extend(args.python_objects.then(|| "--python-objects".into()));
     if let Some(rounds) = args.rounds {
-        line.extend(["--rounds".into(), rounds.to_string().into()]);
+        line.push(format!("--rounds={rounds}").into());
     }
     line.push("--".into());
     line.extend(args.command.iter().cloned());
@@ -207,7 +207,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("run.mtr");
         fs::write(&file, "no recording").unwrap();
-        let error = read(&file, &Suppressions::default()).unwrap_err();
+        let error = read(&file, &Suppressions::default(), false).unwrap_err();
         let error = with_recording(error, Some(folder), &file);
         assert!(
             error.to_string().contains(&*file.to_string_lossy()),

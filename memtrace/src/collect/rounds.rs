@@ -24,6 +24,7 @@ pub(super) struct Rounds {
     first_ns: Option<u64>,
     /// The program waits for an answer.
     pub(super) is_waiting: bool,
+    is_last: bool,
 }
 
 impl Rounds {
@@ -42,6 +43,7 @@ impl Rounds {
             left: MOST,
             first_ns: None,
             is_waiting: false,
+            is_last: false,
         })
     }
 
@@ -56,7 +58,8 @@ impl Rounds {
                     self.left -= 1;
                     self.is_waiting = true;
                     let first = *self.first_ns.get_or_insert_with(clock::monotonic_ns);
-                    return (report[0] == LAST).then_some(first);
+                    self.is_last = report[0] == LAST;
+                    return self.is_last.then_some(first);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Closed, or more than can be kept: the program goes on without.
@@ -75,7 +78,7 @@ impl Rounds {
     pub(super) fn go_on(&mut self) {
         self.is_waiting = false;
         let answered = self.socket.as_ref().map(|socket| socket.try_write(&[0]));
-        if !matches!(answered, Some(Ok(_))) {
+        if self.is_last || !matches!(answered, Some(Ok(_))) {
             self.socket = None;
         }
     }

@@ -55,6 +55,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// record may be a process to probe, which takes a thousand times as long as a free.)
 const TURN: Duration = Duration::from_millis(50);
 const BATCH: usize = 256;
+/// Longest time for the records of a round, which come without end if others are emitted faster than they are read.
+const OF_A_ROUND: Duration = Duration::from_secs(5);
 
 /// Makes CPython take objects from malloc rather than from arenas (its manual, "Command line and
 /// environment").
@@ -452,7 +454,8 @@ impl Session {
                     next = begin + schedule.until_next(cost);
                 }
                 began_ns = self.rounds.ended() => {
-                    while !self.drain(collector)? {}
+                    let begin = Instant::now();
+                    while !self.drain(collector)? && begin.elapsed() < OF_A_ROUND {}
                     let now = clock::monotonic_ns();
                     collector.interval(now, schedule.round(start.elapsed()))?;
                     if !began_ns.is_some_and(|began| collector.search_after_rounds(began, now)) {

@@ -39,7 +39,7 @@ extern "C" fn look() {
 /// It is not open, or it is standard input, output or error.
 pub(crate) fn descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= libc::STDERR_FILENO {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::other("0, 1 and 2 are the standard streams"));
     }
     // SAFETY: the call changes a flag of a descriptor, and no memory.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {

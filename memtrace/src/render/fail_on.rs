@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{evidence, holders, stack};
 use crate::{
+    analysis::rounds::LEAST,
     units::size,
     view::fail_on::{Condition, Outcome, State},
 };
@@ -103,6 +104,12 @@ fn keeper(outcome: &Outcome) -> Option<String> {
 fn why(outcome: &Outcome) -> String {
     match outcome.state {
         State::Undetermined(Some(of)) => evidence::words(of),
+        State::Undetermined(None) if let Some(rounds) = outcome.rounds => match outcome.allocates {
+            Some(_) => format!("a line grew in some of {rounds} rounds only"),
+            None => {
+                format!("{rounds} rounds without lost records are known, at least {LEAST} needed")
+            }
+        },
         _ if matches!(outcome.condition, Condition::Live(_)) => {
             "the recording ended before the command".to_owned()
         }

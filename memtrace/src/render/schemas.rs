@@ -98,7 +98,12 @@ fn recorded_programs_are_as_the_schema_says() {
         let all = Filter::default();
         let diagnosis = written(|out| diagnosis_json(out, &found, None, &all));
         assert_valid("diagnosis", &diagnosis);
-        let conditions = [Condition::Leak, Condition::Growth(1), Condition::Live(1)];
+        let conditions = [
+            Condition::Leak,
+            Condition::Undetermined,
+            Condition::Growth(1),
+            Condition::Live(1),
+        ];
         let judged = Judged {
             found,
             end: snapshot,

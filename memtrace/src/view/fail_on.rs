@@ -7,7 +7,7 @@ use super::{
     findings::{self, Finding, Named, findings},
 };
 use crate::{
-    analysis::rounds::Rounds,
+    analysis::rounds::{LEAST, Rounds},
     analysis::verdict::{Class, Diagnosis, Evidence, Keeper, Scope, Verdict},
     event::Layer,
     frames::{Frame, own_line},
@@ -100,18 +100,17 @@ pub(crate) struct Outcome<'a> {
 /// Compares a recording with a condition.
 pub(crate) fn check(condition: Condition, judged: &Judged) -> Outcome<'_> {
     match (condition, &judged.rounds) {
-        (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds),
+        (Condition::Leak, Some(rounds)) => leak_of_rounds(rounds, &judged.found),
         (Condition::Leak, None) => leak(&judged.found),
-        (Condition::Undetermined, rounds) => undetermined(rounds.as_ref(), &judged.found),
+        (Condition::Undetermined, _) => undetermined(check(Condition::Leak, judged)),
         (Condition::Growth(limit), _) => growth(limit, &judged.found),
         (Condition::Live(limit), _) => live(limit, &judged.end),
     }
 }
 
 /// Whether `leak` is undetermined.
-fn undetermined<'a>(rounds: Option<&Rounds>, found: &'a Diagnosis) -> Outcome<'a> {
-    let of_leak = leak(found);
-    let is_open = rounds.is_none() && matches!(of_leak.state, State::Undetermined(_));
+fn undetermined(leak: Outcome<'_>) -> Outcome<'_> {
+    let is_open = matches!(leak.state, State::Undetermined(_));
     Outcome {
         condition: Condition::Undetermined,
         state: match is_open {
@@ -119,24 +118,28 @@ fn undetermined<'a>(rounds: Option<&Rounds>, found: &'a Diagnosis) -> Outcome<'a
             false => State::DoesNotHold,
         },
         measured: None,
-        allocates: of_leak.allocates.filter(|_| is_open),
-        ..of_leak
+        allocates: leak.allocates.filter(|_| is_open),
+        keeper: None,
+        ..leak
     }
 }
 
 /// What a program keeps of each round is exact: no trend is needed.
-fn leak_of_rounds(rounds: &Rounds) -> Outcome<'_> {
-    let largest = rounds.kept.first();
+fn leak_of_rounds<'a>(rounds: &'a Rounds, found: &Diagnosis) -> Outcome<'a> {
+    let is_known = rounds.number >= LEAST && found.lost == 0.0;
+    let largest = rounds.kept.first().filter(|_| is_known);
+    let shown = largest.or(rounds.perhaps.first().filter(|_| is_known));
     Outcome {
         condition: Condition::Leak,
-        state: match largest {
-            Some(_) => State::Holds,
-            None => State::DoesNotHold,
+        state: match (largest, shown) {
+            (Some(_), _) => State::Holds,
+            (None, None) if is_known => State::DoesNotHold,
+            _ => State::Undetermined(None),
         },
-        measured: Some(rounds.per_round() as f64),
+        measured: is_known.then(|| rounds.per_round() as f64),
         rounds: Some(rounds.number),
-        allocates: largest.and_then(|kept| kept.line.as_ref()),
-        keeper: largest.and_then(|kept| kept.keeper.as_ref()),
+        allocates: shown.and_then(|kept| kept.line.as_ref()),
+        keeper: shown.and_then(|kept| kept.keeper.as_ref()),
     }
 }
 
@@ -282,7 +285,10 @@ fn line<'a>(verdict: &Verdict, found: &'a Diagnosis) -> Option<&'a Frame> {
 mod tests {
     use super::*;
     use crate::{
-        analysis::verdict::Grade, ledger::ProcessId, recording::fixture::heap_site, view::fixture,
+        analysis::{rounds::Kept, verdict::Grade},
+        ledger::ProcessId,
+        recording::fixture::heap_site,
+        view::fixture,
     };
 
     fn verdict(class: Class, rate: Option<f64>) -> Verdict {
@@ -374,14 +380,40 @@ mod tests {
         assert_eq!(beside(Class::ProcessLeak), "does not hold");
         assert_eq!(beside(Class::FdLeak), "holds");
         assert_eq!(state(vec![]), "undetermined");
-        let is_open = |verdicts| undetermined(None, &found(verdicts)).state == State::Holds;
+        let is_open = |verdicts| undetermined(leak(&found(verdicts))).state == State::Holds;
         assert!(is_open(vec![verdict(Class::Undetermined, None)]));
         assert!(!is_open(vec![verdict(Class::None, None)]));
         assert!(!is_open(vec![verdict(Class::Leak, Some(10.0))]));
-        // Rounds decide.
-        let rounds = Rounds::default();
-        let none = found(vec![]);
-        assert_eq!(undetermined(Some(&rounds), &none).state, State::DoesNotHold);
+    }
+
+    #[test]
+    fn rounds_decide_if_there_are_enough() {
+        let of = |number, kept: usize, perhaps: usize, lost| {
+            let kept_by_line = Kept {
+                line: None,
+                keeper: None,
+                per_round: 10,
+            };
+            let rounds = Rounds {
+                number,
+                kept: vec![kept_by_line.clone(); kept],
+                perhaps: vec![kept_by_line; perhaps],
+            };
+            let found = Diagnosis {
+                lost,
+                ..Diagnosis::default()
+            };
+            match leak_of_rounds(&rounds, &found).state {
+                State::Holds => "holds",
+                State::DoesNotHold => "does not hold",
+                State::Undetermined(_) => "undetermined",
+            }
+        };
+        assert_eq!(of(LEAST, 1, 1, 0.0), "holds");
+        assert_eq!(of(LEAST, 0, 0, 0.0), "does not hold");
+        assert_eq!(of(LEAST, 0, 1, 0.0), "undetermined");
+        assert_eq!(of(LEAST - 1, 0, 0, 0.0), "undetermined");
+        assert_eq!(of(LEAST, 1, 0, 0.001), "undetermined");
     }
 
     #[test]
