@@ -14,11 +14,11 @@ use x86_64::native;
 #[cfg(test)]
 pub(crate) use native::here;
 pub(crate) use native::{
-    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC,
-    RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET, THREAD_POINTER, TRAMPOLINE,
-    ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR, control, frame_pointer,
-    general, interrupted, is_control, read_registers, storage, thread_pointer, unwind_registers,
-    unwinding_from, write_registers,
+    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXCEPTIONS_PASS, EXTRA, FP,
+    IN_SIGNAL_FRAME, PC, RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET,
+    THREAD_POINTER, TRAMPOLINE, ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR,
+    control, frame_pointer, general, interrupted, is_control, read_registers, storage,
+    thread_pointer, unwind_registers, unwinding_from, write_registers,
 };
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use tracee::{Request, Tracee};

@@ -40,6 +40,10 @@ pub(crate) const CFA_AT_ENTRY: i64 = 0;
 pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 3] =
     [(EXTRA, SIGNAL_EXTRA), (SP, SIGNAL_SP), (FP, SIGNAL_FP)];
 
+/// Whether the kernel side finds each return address that a return probe has replaced, before an exception passes it. A
+/// function saves it anywhere in its frame, and perhaps signed.
+pub(crate) const EXCEPTIONS_PASS: bool = false;
+
 /// Bits of an address of user space (Documentation/arch/arm64/memory.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 

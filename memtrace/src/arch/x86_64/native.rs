@@ -45,6 +45,10 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
     (EXTRA, SIGNAL_EXTRA),
 ];
 
+/// Whether the kernel side finds each return address that a return probe has replaced, before an exception passes it: it
+/// is at the stack pointer of the entry.
+pub(crate) const EXCEPTIONS_PASS: bool = true;
+
 /// Bits of an address of user space (Documentation/arch/x86/x86_64/mm.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 47;
 
