@@ -100,7 +100,11 @@ fn registers_hold_blocks() {
     let target = Target::start(&[]);
     let roots = target.roots();
     let found = holders(&target, &roots, target.address("register"));
-    let register = if cfg!(target_arch = "aarch64") { "x19" } else { "rbx" };
+    let register = if cfg!(target_arch = "aarch64") {
+        "x19"
+    } else {
+        "rbx"
+    };
     let beginning = format!("thread spinner: register {register} of spinner(");
     let is_held = |place: &String| place.starts_with(&beginning);
     assert!(found.iter().any(is_held), "{found:?}");
