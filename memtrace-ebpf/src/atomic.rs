@@ -6,8 +6,6 @@
 use core::intrinsics::atomic_cxchg;
 use core::intrinsics::{AtomicOrdering, atomic_xadd};
 
-use crate::arch::publish;
-
 #[cfg(feature = "legacy")]
 pub(crate) use crate::held::{claim, claim_for, exchange, take_number};
 
@@ -90,14 +88,4 @@ pub(crate) unsafe fn exchange(word: *mut u64, old: u64, new: u64, _which: u64) -
         atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(word, old, new)
     };
     exchanged
-}
-
-/// Releases a claim of [`claim`].
-///
-/// # Safety
-/// As for [`increment`].
-#[inline(always)]
-pub(crate) unsafe fn release(flag: *mut u64) {
-    // SAFETY: the caller's promise.
-    unsafe { publish(flag, 0) };
 }

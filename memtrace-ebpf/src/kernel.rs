@@ -20,7 +20,10 @@ use crate::{
     maps::{OFFSETS, loaded},
 };
 #[cfg(feature = "legacy")]
-use crate::{arch::registers_on_stack, maps::LEGACY_OFFSETS};
+use crate::{
+    arch::registers_on_stack,
+    maps::{LEGACY_OFFSETS, SETTINGS},
+};
 
 /// Address of a `task_struct`.
 #[derive(Clone, Copy)]
@@ -271,7 +274,8 @@ pub(crate) extern "C" fn user_registers(to: *mut Registers) -> u64 {
 pub(crate) fn user_registers(to: &mut Registers) {
     // SAFETY: a pointer.
     let stack: u64 = unsafe { CurrentTask::get().field(loaded(&LEGACY_OFFSETS.task_stack)) };
-    *to = registers_at(stack.wrapping_add(registers_on_stack()));
+    let page_size = u64::from(loaded(&SETTINGS.page_size));
+    *to = registers_at(stack.wrapping_add(registers_on_stack(page_size)));
 }
 
 /// Registers as the kernel keeps them at an address.

@@ -17,7 +17,8 @@ use memtrace_common::{
 #[cfg(not(feature = "legacy"))]
 use crate::maps::{SETTINGS, loaded};
 use crate::{
-    atomic::{claim, release},
+    arch::publish,
+    atomic::claim,
     caller::Caller,
     code::Code,
     kernel::PendingReturns,
@@ -75,7 +76,7 @@ impl Scratch {
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         // SAFETY: a live map value, which this program has claimed.
-        unsafe { release(&raw mut self.busy) };
+        unsafe { publish(&raw mut self.busy, 0) };
     }
 
     /// Begins a record without frames.

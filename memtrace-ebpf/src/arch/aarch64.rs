@@ -11,11 +11,7 @@ use memtrace_common::unwind::{Registers, held};
 use super::Arguments;
 use crate::memory::word_or_zero;
 #[cfg(feature = "legacy")]
-use crate::{
-    atomic::increment,
-    held::keep_order,
-    maps::{SETTINGS, loaded},
-};
+use crate::{atomic::increment, held::keep_order};
 
 /// Offsets in `struct user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), with which `struct pt_regs` begins.
 pub(crate) mod offset {
@@ -43,8 +39,8 @@ const LINK: usize = 30;
 /// has 336 bytes.
 #[cfg(feature = "legacy")]
 #[inline(always)]
-pub(crate) fn registers_on_stack() -> u64 {
-    u64::from(loaded(&SETTINGS.page_size)).max(4 << 12) - 336
+pub(crate) fn registers_on_stack(page_size: u64) -> u64 {
+    page_size.max(4 << 12) - 336
 }
 
 // VERIFIER: read one by one at fixed offsets, see `x86_64.rs`. No known function needs the last two, which would take

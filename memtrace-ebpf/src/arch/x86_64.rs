@@ -27,7 +27,7 @@ const THREAD_SIZE: u64 = 4 << 12;
 /// Where the registers of a system call are, from the beginning of a thread's kernel stack: at its end.
 #[cfg(feature = "legacy")]
 #[inline(always)]
-pub(crate) fn registers_on_stack() -> u64 {
+pub(crate) fn registers_on_stack(_page_size: u64) -> u64 {
     THREAD_SIZE - offset::ALL
 }
 

@@ -1,6 +1,6 @@
 //! What an instruction does to registers.
 
-use super::Instruction;
+use super::instruction::Instruction;
 
 /// The effect of an instruction that changes general registers only, if anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

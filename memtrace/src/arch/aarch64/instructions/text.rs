@@ -1,6 +1,6 @@
 //! Instructions as an assembler writes them: those that can be a site, and frequent first ones.
 
-use super::{Flow, Instruction};
+use super::instruction::{Flow, Instruction};
 
 const CONDITIONS: [&str; 16] = [
     "eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "al", "nv",
