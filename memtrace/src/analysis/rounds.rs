@@ -1,4 +1,4 @@
-//! What a program that repeats its work keeps of each round, exact to the byte.
+//! What a program that repeats its work keeps of each round.
 
 use std::cmp::Reverse;
 
@@ -39,7 +39,10 @@ pub(crate) struct Kept {
 impl Rounds {
     /// What all lines keep, bytes per round.
     pub(crate) fn per_round(&self) -> u64 {
-        self.kept.iter().map(|kept| kept.per_round).sum()
+        self.kept
+            .iter()
+            .map(|kept| kept.per_round)
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -120,7 +123,7 @@ fn add(live: &mut [u64], points: &[(usize, SitePoint)]) {
     let ends = points.iter().skip(1).map(|(from, _)| *from);
     for ((from, point), end) in points.iter().zip(ends.chain([live.len()])) {
         for live in &mut live[*from..end] {
-            *live += point.live_bytes;
+            *live = live.saturating_add(point.live_bytes);
         }
     }
 }
@@ -155,19 +158,21 @@ fn is_part_of(line: &[u64], process: &[u64]) -> bool {
     let [_, of_process] = halves(process);
     [(line, process), (late, of_process)]
         .iter()
-        .any(|(line, process)| growth(line) > 0 && 2 * growth(process) >= growth(line))
+        .any(|(line, process)| growth(line) > 0 && growth(process) >= growth(line) / 2)
 }
 
 /// Both have the round in the middle.
 fn halves(live: &[u64]) -> [&[u64]; 2] {
     let middle = live.len() / 2;
-    [&live[..=middle.min(live.len() - 1)], &live[middle..]]
+    [&live[..=middle], &live[middle..]]
 }
 
 /// Bytes.
 fn growth(live: &[u64]) -> i64 {
     let ends = live.first().zip(live.last());
-    ends.map_or(0, |(first, last)| last.cast_signed() - first.cast_signed())
+    ends.map_or(0, |(first, last)| {
+        last.cast_signed().saturating_sub(first.cast_signed())
+    })
 }
 
 #[cfg(test)]
