@@ -7,16 +7,21 @@ use memtrace_tests::{Fixture, record, running::Running};
 /// Bytes of a `bytes` object of 8 KiB, with its header and the zero at its end.
 const PAGE: u64 = 8192 + 33;
 
+const CONFTEST: &str = r#"
+def pytest_addoption(parser):
+    parser.addoption("--pages", type=int, default=0)
+"#;
+
 const TESTS: &str = r#"
-import functools, json, logging
+import functools, json, logging, os
 import pytest
 
 KEPT = []
 rounds = pytest.mark.memtrace("leak", rounds=8)
 
 @rounds
-def test_that_keeps():
-    for _ in range(600):
+def test_that_keeps(pytestconfig):
+    for _ in range(pytestconfig.getoption("pages")):
         KEPT.append(bytes(8192))
 
 @functools.lru_cache(maxsize=32)
@@ -27,7 +32,7 @@ class Node:
     pass
 
 @rounds
-def test_that_keeps_nothing(tmp_path):
+def test_that_keeps_nothing(tmp_path, capsys):
     for number in range(50):
         cached(number)
         node = Node()
@@ -36,6 +41,7 @@ def test_that_keeps_nothing(tmp_path):
     (tmp_path / "file").write_text("x")
     logging.getLogger().warning("%s", "done")
     print("done")
+    os.write(1, b"done")
 "#;
 
 /// Runs Debian's pytest with the plugin of the wheel.
@@ -57,8 +63,10 @@ fn pytest(fixture: &Fixture, arguments: &[&str]) -> Command {
 #[test]
 fn a_test_fails_if_a_line_keeps_memory_of_each_round() {
     let fixture = Fixture::new();
+    fs::write(fixture.path("conftest.py"), CONFTEST).unwrap();
     fs::write(fixture.path("test_rounds.py"), TESTS).unwrap();
-    let finished = Running::start(&mut pytest(&fixture, &["test_rounds.py"])).wait();
+    let arguments = ["--pages=600", "test_rounds.py"];
+    let finished = Running::start(&mut pytest(&fixture, &arguments)).wait();
     let finished = finished.expect_code(1);
     let text = &finished.stdout;
     assert!(text.contains("1 failed, 1 passed"), "{text}");

@@ -17,6 +17,7 @@ import gc
 import json
 import logging
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -32,6 +33,8 @@ from _pytest.logging import LogCaptureHandler
 INSIDE = "MEMTRACE_PYTEST"
 # Set there if the test has rounds: the descriptor on which they are reported.
 ROUNDS = "MEMTRACE_ROUNDS"
+# Set there: the file with the values of the options that conftest files define.
+OPTIONS = "MEMTRACE_PYTEST_OPTIONS"
 # Exit statuses: a condition holds; the test did not run to its end, and did not fail either.
 FAILED = 99
 SKIPPED = 98
@@ -44,7 +47,11 @@ MOST_ROUNDS = 998
 STATUS = pytest.StashKey()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    if OPTIONS in os.environ:
+        with open(os.environ.pop(OPTIONS), "rb") as file:
+            vars(config.option).update(pickle.load(file))
     config.addinivalue_line(
         "markers",
         "memtrace(*conditions, rounds=0, warm_up=3): fail if a condition of `memtrace run --fail-on` holds, such as "
@@ -129,6 +136,9 @@ def forget(item):
     capture = item.config.pluginmanager.getplugin("capturemanager")
     if capture is not None and capture.is_globally_capturing():
         capture.read_global_capture()
+    for name in "capsys", "capfd", "capsysbinary", "capfdbinary":
+        if name in getattr(item, "funcargs", {}):
+            item.funcargs[name].readouterr()
     re.purge()
     for name in "_clear_internal_caches", "_clear_type_cache":
         if hasattr(sys, name):
@@ -166,9 +176,10 @@ def run(item, marker):
         if rounds:
             line += ["--python-objects", f"--rounds={own.fileno()}"]
             environment[ROUNDS] = str(theirs.fileno())
-        line += ["--", sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-        line += ["-n0"] if item.config.pluginmanager.hasplugin("xdist") else []
-        line += [f"--rootdir={item.config.rootpath}", item.nodeid]
+        line += ["--", sys.executable, "-m", "pytest", *options(item.config), item.nodeid]
+        environment[OPTIONS] = os.path.join(folder, "options")
+        with open(environment[OPTIONS], "wb") as file:
+            pickle.dump(options_of_conftests(item.config), file)
         # Not a pipe: a process that outlives the test may hold it open.
         status = subprocess.run(
             line,
@@ -194,6 +205,22 @@ def run(item, marker):
                 reported = [of["rounds"] for of in json.load(file)["conditions"] if of["condition"] == "leak"]
             if any(of != rounds for of in reported):
                 pytest.fail(f"the test did not report its {rounds} rounds: is the plugin active?\n{said}", pytrace=False)
+
+
+def options(config):
+    """The options of pytest itself that may change what a test does."""
+    given = config.option
+    line = ["-p", "no:cacheprovider", f"--rootdir={config.rootpath}", f"--import-mode={given.importmode}"]
+    line += ["-c", str(config.inipath)] if config.inipath else []
+    for option, values in ("-o", given.override_ini), ("-p", given.plugins), ("-W", given.pythonwarnings):
+        line += [word for value in values or [] for word in (option, value)]
+    return line + (["-n0"] if config.pluginmanager.hasplugin("xdist") else [])
+
+
+def options_of_conftests(config):
+    """The values of the options that conftest files define. Plugins have groups of their own."""
+    names = [option.dest for option in config._parser._anonymous.options]
+    return {name: value for name, value in vars(config.option).items() if name in names}
 
 
 def reasons(result):
