@@ -12,6 +12,7 @@ mod diff;
 mod escape;
 mod event;
 mod file;
+mod fleet;
 mod frames;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -17,6 +17,7 @@ mod docs;
 mod exact;
 mod exports;
 mod fail_on;
+mod fleet;
 mod folding;
 mod forks;
 mod full_disk;

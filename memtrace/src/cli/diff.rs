@@ -9,9 +9,14 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::{flamegraph::check_name, hints, output::write_file};
+use super::{
+    flamegraph::check_name,
+    fleet::{self, Format},
+    hints,
+    output::write_file,
+};
 use crate::{
     analysis::{suppressions::Suppressions, system::SystemSeries, verdict},
     diff::{self, Comparison, Memory, Options, POINTS, Per, Run},
@@ -22,23 +27,43 @@ use crate::{
     view::{Filter, findings::findings},
 };
 
+/// Options that need two recordings, or baselines and one.
+const OF_TWO: [&str; 9] = [
+    "files",
+    "baseline",
+    "per",
+    "top",
+    "full",
+    "ignore_template_arguments",
+    "flamegraph",
+    "force",
+    "fail_on",
+];
+
 /// Compare recordings and machines: what grows faster than in the baseline, and what else differs.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "memtrace diff [OPTIONS] <BASELINE> <NEW>\n       memtrace diff [OPTIONS] --baseline <FILE>... -- <NEW>",
+    override_usage = "memtrace diff [OPTIONS] <BASELINE> <NEW>\n       memtrace diff [OPTIONS] --baseline <FILE>... -- <NEW>\n       memtrace diff [--format <FORMAT>] --good <FILE>... --bad <FILE>...",
     after_help = "\
 Examples:
   memtrace diff good.mtr bad.mtr
   memtrace diff --baseline good1.mtr good2.mtr -- bad.mtr
+  memtrace diff --good a.mtr b.mtr --bad c.mtr d.mtr
   memtrace diff --fail-on growth=100k/s good.mtr bad.mtr"
 )]
 pub(crate) struct DiffArgs {
     /// The baseline and the new recording; only the new one with `--baseline`.
-    #[arg(required_unless_present = "baseline", num_args = 1.., value_name = "RECORDING")]
+    #[arg(required_unless_present_any = ["baseline", "good"], num_args = 1.., value_name = "RECORDING")]
     files: Vec<PathBuf>,
     /// Several baselines: report only what differs from all of them. End the list with `--`.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     baseline: Vec<PathBuf>,
+    /// Recordings of hosts whose memory does not grow: report which facts separate them from those of `--bad`.
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "bad", conflicts_with_all = OF_TWO)]
+    good: Vec<PathBuf>,
+    /// Recordings of hosts whose memory grows.
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "good")]
+    bad: Vec<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -68,12 +93,6 @@ pub(crate) struct DiffArgs {
     fail_on: Option<FailOn>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum FailOn {
     /// Bytes per unit.
@@ -101,6 +120,9 @@ impl FromStr for FailOn {
 ///
 /// When a recording cannot be read or compared, or the output cannot be written.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    if !args.good.is_empty() {
+        return fleet::compare(&args.good, &args.bad, args.format).map(|()| ExitCode::SUCCESS);
+    }
     if let Some(path) = &args.flamegraph {
         check_name(path)?;
     }
@@ -259,6 +281,24 @@ mod tests {
         let args = parse("a.mtr b.mtr").unwrap();
         assert_eq!((args.baseline.len(), args.files.len()), (0, 2));
         assert!(parse("--format json").is_err());
+    }
+
+    #[test]
+    fn good_and_bad_recordings_come_together_and_alone() {
+        let args = parse("--good a.mtr b.mtr --bad c.mtr").unwrap();
+        assert_eq!(
+            (args.good.len(), args.bad.len(), args.files.len()),
+            (2, 1, 0)
+        );
+        for wrong in [
+            "--good a.mtr",
+            "--bad a.mtr",
+            "--bad c.mtr --good a.mtr -- d.mtr",
+            "--good a.mtr --bad c.mtr --top 3",
+            "--good a.mtr --bad c.mtr --fail-on leak",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(crate) mod diff;
 mod examples;
 pub(crate) mod export;
 pub(crate) mod flamegraph;
+pub(crate) mod fleet;
 mod hints;
 pub(crate) mod holders;
 pub(crate) mod host;
@@ -77,6 +78,8 @@ enum Command {
     Html(html::HtmlArgs),
     /// Compare recordings and machines
     Diff(diff::DiffArgs),
+    /// Find what separates the hosts of many recordings
+    Fleet(fleet::FleetArgs),
     /// Write a recording in another format
     Export(export::ExportArgs),
     /// Show what keeps objects or blocks of a running process alive
@@ -120,6 +123,7 @@ impl Command {
                 | Command::Flamegraph(_)
                 | Command::Html(_)
                 | Command::Diff(_)
+                | Command::Fleet(_)
                 | Command::Export(_)
                 | Command::Mcp(_)
         )
@@ -150,6 +154,7 @@ impl Cli {
             Command::Flamegraph(args) => flamegraph::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Html(args) => html::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Diff(args) => diff::run(&args),
+            Command::Fleet(args) => fleet::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Holders(args) => holders::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),

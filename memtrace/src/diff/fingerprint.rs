@@ -391,6 +391,13 @@ fn describes(field: &str) -> bool {
     ["exe", "lib"].contains(&family) && (rest.ends_with("path") || rest.ends_with("size"))
 }
 
+/// The rank of a fact's kind: 0 for those that most often explain growth on one machine only. What only describes, and
+/// variables without their value, come last.
+pub(crate) fn rank(field: &str, is_unread: bool) -> u32 {
+    let last = u32::from(describes(field)) + 2 * u32::from(is_unread);
+    100 * last + (10.0 * (1.0 - kind(field))) as u32
+}
+
 /// Kinds of facts, those first that most often explain growth on one machine only. 0 to 1.
 fn kind(field: &str) -> f64 {
     const KINDS: [&[&str]; 10] = [

@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 
 pub(crate) use error::Error;
 pub(crate) use fingerprint::Difference;
-pub(crate) use fingerprint::isa;
+pub(crate) use fingerprint::{isa, rank};
 pub(crate) use growth::Growth;
 pub(crate) use known::{Absence, Gap, is_of_session, is_unread};
 pub(crate) use level::Level;

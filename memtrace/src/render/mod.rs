@@ -14,6 +14,7 @@ mod fail_on;
 mod findings;
 mod fit;
 mod flamegraph;
+pub(crate) mod fleet;
 mod holders;
 mod html;
 mod job;

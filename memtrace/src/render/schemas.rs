@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 
 use super::{
-    diagnosis_json, export, findings::snapshots::read, json as report_json, json_groups,
+    diagnosis_json, export, findings::snapshots::read, fleet, json as report_json, json_groups,
     outcomes_json, stack_health_json,
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
         system::SystemSeries,
         verdict::{Diagnosis, diagnose},
     },
+    fleet::{fixture::readings, judge},
     recording::{At, Recording, Snapshot},
     render::{Error, Series, diff as rendered_diff},
     view::{
@@ -137,6 +138,16 @@ fn comparisons_are_as_the_schema_says() {
     let value: Value = serde_json::from_slice(&out).unwrap();
     assert!(!value["sites"].as_array().unwrap().is_empty());
     assert_valid("comparison", &value);
+}
+
+#[test]
+fn fleets_are_as_the_schema_says() {
+    let mut out = Vec::new();
+    fleet::json(&mut out, &judge(&readings())).unwrap();
+    let value: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(value["of_groups"].as_array().unwrap().len(), 2);
+    assert!(!value["separation"]["causes"].as_array().unwrap().is_empty());
+    assert_valid("fleet", &value);
 }
 
 #[test]
