@@ -283,7 +283,7 @@ memtrace: 16 recordings: memory grows on 8 hosts, and does not on 7, 1 undetermi
 
 What separates the hosts that grow from the others
   env.MALLOC_ARENA_MAX = 8
-    8 of 8 grow, of the others 0 of 7; chance: at most 0.1 %
+    8 of 8 grow, of the others 0 of 7; chance: 0.2 %
     the same hosts: kernel.release = 6.8
     to decide, record a host with env.MALLOC_ARENA_MAX = 8 but not with kernel.release = 6.8, and one the other way round
 ";
