@@ -2,7 +2,7 @@
  * empties. Runs for about 15 seconds.
  *
  *   cc -g -fno-omit-frame-pointer -o leak examples/leak.c
- *   memtrace record -o leak.mtr -- ./leak && memtrace report leak.mtr
+ *   memtrace record -o leak.mtr -- ./leak && memtrace diagnose leak.mtr
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,12 +47,15 @@ static void handle_request(int number)
     remember_answer(text);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    for (int number = 0; number < 15000; number++) {
+    int requests = argc > 1 ? atoi(argv[1]) : 15000;
+    puts("answering requests");
+    fflush(stdout);
+    for (int number = 0; number < requests; number++) {
         handle_request(number);
         usleep(1000);
     }
-    printf("15000 requests answered, 15120000 bytes forgotten\n");
+    printf("%d requests answered, %ld bytes forgotten\n", requests, 1008L * requests);
     return 0;
 }

@@ -1,12 +1,13 @@
 """A server that forgets: every picture is put into a cache that nothing ever
 empties. Runs for about 15 seconds.
 
-    memtrace record -o leak.mtr -- python3 examples/leak.py && memtrace report leak.mtr
+    memtrace record -o leak.mtr -- python3 examples/leak.py && memtrace diagnose leak.mtr
 
 The pictures are larger than 512 bytes, so CPython asks malloc for them; smaller
 objects live in arenas that it maps for itself.
 """
 
+import sys
 import time
 
 CACHE = {}
@@ -28,12 +29,13 @@ def handle_request(number):
     make_thumbnail(load_picture(number))
 
 
-def main():
-    for number in range(3_000):
+def main(requests):
+    print("answering requests", flush=True)
+    for number in range(requests):
         handle_request(number)
         time.sleep(0.005)
-    print("3000 requests answered, 30,000,000 bytes forgotten")
+    print(f"{requests} requests answered, {requests * 10_000:,} bytes forgotten")
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3_000)

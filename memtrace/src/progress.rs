@@ -1,7 +1,8 @@
 //! A line on the terminal while something takes long. It appears after a second and is cleared at the end. If standard
-//! error is not a terminal, there is none.
+//! error is neither a terminal nor read by another memtrace, there is none.
 
 use std::{
+    env,
     io::{self, IsTerminal, Write},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -24,6 +25,12 @@ const LINE: &str = "memtrace: {wide_msg} {elapsed:>3} {spinner}";
 
 /// The line on the screen, which messages must not tear.
 static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// A variable with which another memtrace reads the steps, as lines, from standard error.
+pub(crate) const AS_LINES: &str = "MEMTRACE_STEPS_AS_LINES";
+
+/// The end of such a line.
+pub(crate) const GOES_ON: &str = " …";
 
 /// How a step that takes long is shown on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +62,8 @@ impl Progress {
     }
 
     pub(crate) fn shown(doing: impl Into<String>, manner: Manner) -> Self {
-        if !io::stderr().is_terminal() {
+        let is_read = env::var_os(AS_LINES).is_some();
+        if !is_read && !io::stderr().is_terminal() {
             return Self(None);
         }
         let (steps, coming) = channel();
@@ -64,7 +72,7 @@ impl Progress {
             .name("progress".to_owned())
             .spawn(move || match manner {
                 // Such as a terminal that cannot move its cursor.
-                Manner::Drawn if !target.is_hidden() => draw(target, &coming, PATIENCE),
+                Manner::Drawn if !is_read && !target.is_hidden() => draw(target, &coming, PATIENCE),
                 _ => print(&mut io::stderr(), &coming, PATIENCE),
             });
         // If the thread cannot be started, the line is missing.
@@ -127,7 +135,7 @@ fn print(out: &mut impl Write, steps: &Receiver<String>, patience: Duration) {
             // A closed standard error must not end the work.
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(step) = doing.take() {
-                    let _ = writeln!(out, "memtrace: {step} …");
+                    let _ = writeln!(out, "memtrace: {step}{GOES_ON}");
                 }
             }
         }

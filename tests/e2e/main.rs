@@ -5,12 +5,14 @@
     reason = "test code: a panic is how a test fails, stderr how it reports"
 )]
 
+mod action;
 mod allocators;
 mod attach;
 mod bad_input;
 mod bombs;
 mod captures;
 mod choose;
+mod demo;
 mod devices;
 mod diff;
 mod docs;

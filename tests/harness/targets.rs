@@ -76,7 +76,7 @@ pub fn memtrace() -> &'static Path {
                 "build",
                 "--quiet",
                 "--package",
-                "memtrace",
+                "memtrace-bpf",
                 "--profile",
                 profile,
             ])

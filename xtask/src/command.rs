@@ -8,6 +8,9 @@ use std::{
     process::{Child, Command},
 };
 
+/// The package of the user side. Its library and its program are `memtrace`.
+pub(crate) const PACKAGE: &str = "memtrace-bpf";
+
 /// The repository's root folder.
 pub(crate) fn root() -> PathBuf {
     // From cargo's current environment: a copied target folder holds a binary that was built
@@ -131,16 +134,11 @@ pub(crate) fn is_root() -> bool {
 
 /// Builds memtrace and returns the path of its binary.
 pub(crate) fn build_memtrace(release: bool) -> Result<PathBuf> {
-    build_memtrace_in(if release { "release" } else { "dev" })
-}
-
-/// The same in one of cargo's profiles.
-pub(crate) fn build_memtrace_in(profile: &str) -> Result<PathBuf> {
-    run(cargo().args(["build", "--package", "memtrace", "--profile", profile]))?;
-    let folder = match profile {
-        "dev" => "debug",
-        _ => profile,
+    let (profile, folder) = match release {
+        true => ("release", "release"),
+        false => ("dev", "debug"),
     };
+    run(cargo().args(["build", "--package", PACKAGE, "--profile", profile]))?;
     Ok(target_dir().join(folder).join("memtrace"))
 }
 

@@ -1,9 +1,12 @@
-//! `cargo xtask demo`: records an example that leaks, from nothing to a report that
-//! ends with its verdict.
+//! `cargo xtask demo`: from nothing to the line that leaks.
 
-use crate::command::{self, build_memtrace_in, compile_c, root, target_dir};
-use anyhow::{Result, bail};
-use std::process::Command;
+use crate::command::{self, PACKAGE, cargo, target_dir};
+use anyhow::{Context, Result, ensure};
+use std::{
+    fs,
+    io::{BufRead, BufReader, IsTerminal, Write, stderr},
+    process::{Command, Stdio},
+};
 
 /// Cargo's profile that builds fastest.
 const PROFILE: &str = "quick";
@@ -12,33 +15,49 @@ const PROFILE: &str = "quick";
 ///
 /// # Errors
 /// When not root, something is missing, or one of the commands fails.
-pub(crate) fn run(python: bool) -> Result<()> {
+pub(crate) fn run(example: Option<&str>) -> Result<()> {
     command::need_root("recording")?;
-    let memtrace = build_memtrace_in(PROFILE)?;
+    build()?;
     let folder = target_dir().join("demo");
-    std::fs::create_dir_all(&folder)?;
-    let recording = folder.join("leak.mtr");
+    fs::create_dir_all(&folder)?;
+    let mut demo = Command::new(target_dir().join(PROFILE).join("memtrace"));
+    demo.args(["demo", "--force", "--output"])
+        .arg(folder.join("leak.mtr"))
+        .args(example);
+    command::run(&mut demo)
+}
 
-    let mut record = Command::new(&memtrace);
-    record
-        .args(["record", "--force", "-o"])
-        .arg(&recording)
-        .arg("--");
-    if python {
-        if command::find("python3").is_none() {
-            bail!("no python3: apt-get install python3");
+/// Builds memtrace with one line for all crates.
+fn build() -> Result<()> {
+    eprintln!("building memtrace: a few minutes at first");
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--quiet",
+        "--package",
+        PACKAGE,
+        "--profile",
+        PROFILE,
+    ]);
+    build.arg("--message-format=json-render-diagnostics");
+    let mut build = build
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let output = build.stdout.take().context("cargo has no output")?;
+    let mut crates = 0;
+    for message in BufReader::new(output).lines() {
+        crates += u32::from(message?.starts_with("{\"reason\":\"compiler-artifact\""));
+        if stderr().is_terminal() {
+            eprint!("\r{crates} crates ");
+            stderr().flush()?;
         }
-        record.arg("python3").arg(root().join("examples/leak.py"));
-    } else {
-        let leak = folder.join("leak");
-        compile_c(&root().join("examples/leak.c"), &leak)?;
-        record.arg(&leak);
     }
-    command::run(&mut record)?;
-    command::run(
-        Command::new(&memtrace)
-            .arg("report")
-            .arg(&recording)
-            .args(["--top", "3"]),
-    )
+    if stderr().is_terminal() {
+        // Clears the line (ECMA-48, EL).
+        eprint!("\r\x1b[K");
+    }
+    let status = build.wait()?;
+    ensure!(status.success(), "`cargo build` failed: {status}");
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: the readers of what others wrote, on millions of inputs that are nearly right.
 
-use crate::command::{self, cargo, root, target_dir};
+use crate::command::{self, PACKAGE, cargo, root, target_dir};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::{
@@ -120,7 +120,7 @@ fn holders(executions: u64, seed: u32) -> Result<()> {
         cargo()
             .env("MEMTRACE_FUZZ_EXECUTIONS", executions.to_string())
             .env("MEMTRACE_FUZZ_SEED", seed.to_string())
-            .args(["test", "--profile", "fuzz", "--package", "memtrace"])
+            .args(["test", "--profile", "fuzz", "--package", PACKAGE])
             .args([
                 "--lib",
                 HOLDERS_TESTS,

@@ -17,6 +17,7 @@ mod imports;
 mod lint;
 mod oracle;
 mod pythons;
+mod release;
 mod roots;
 mod setup;
 mod soak;
@@ -45,11 +46,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Record an example that leaks and print the report (as root)
+    /// Build memtrace quickly and run `memtrace demo` (as root)
     Demo {
-        /// Record the Python example instead of the C one
-        #[arg(long)]
-        python: bool,
+        /// The example's language: python or c
+        example: Option<String>,
     },
     /// Run every test, end-to-end ones included (as root)
     Test {
@@ -65,6 +65,8 @@ enum Task {
     Book,
     /// Build what users install: static binary, tarball, Debian package, wheel, container image
     Dist(dist::Options),
+    /// Publish a release on GitHub, from what `dist` builds
+    Release(release::Options),
     /// Install the packages needed by the tests (Debian)
     Setup {
         /// Also install the toolchain that rebuilds the kernel side
@@ -121,11 +123,12 @@ enum Task {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
-        Task::Demo { python } => demo::run(python),
+        Task::Demo { example } => demo::run(example.as_deref()),
         Task::Test { filter, unit } => test::run(filter.as_deref(), unit),
         Task::Lint => lint::run(),
         Task::Book => docs::book(),
         Task::Dist(options) => dist::run(&options),
+        Task::Release(options) => release::run(&options),
         Task::Setup { ebpf } => setup::run(ebpf),
         Task::BuildEbpf { install } => ebpf::build(install),
         Task::CheckEbpf => ebpf::check(),

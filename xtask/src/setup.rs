@@ -9,9 +9,10 @@ use std::{
     process::Command,
 };
 
-/// Compilers for the targets (and with them LeakSanitizer), the tested allocators, and libraries whose unwind tables
-/// are tested.
-const TESTS: [&str; 13] = [
+/// Compilers for the targets (and with them LeakSanitizer), the tested allocators, libraries whose unwind tables are
+/// tested, and what the action for GitHub calls.
+const TESTS: [&str; 14] = [
+    "curl",
     "gcc",
     "g++",
     "clang",
@@ -90,7 +91,7 @@ pub(crate) fn for_tests() -> Result<()> {
 /// # Errors
 /// When a package is missing and cannot be installed.
 pub(crate) fn for_html() -> Result<()> {
-    install(&[&TESTS[..1], &TESTS[3..4], &BROWSER].concat())
+    install(&[&TESTS[1..2], &TESTS[4..5], &BROWSER].concat())
 }
 
 /// Installs the missing ones of these packages.

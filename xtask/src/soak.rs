@@ -243,7 +243,7 @@ fn large(sites: u32, debug: bool) -> Result<()> {
         "run",
         "--quiet",
         "--package",
-        "memtrace",
+        command::PACKAGE,
         "--example",
         "workers",
     ]);

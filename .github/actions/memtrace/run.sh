@@ -3,6 +3,7 @@ set -euo pipefail
 folder="$RUNNER_TEMP/memtrace"
 mkdir -p "$folder"
 result="$folder/result.json"
+summary="$folder/summary.md"
 echo "result=$result" >> "$GITHUB_OUTPUT"
 
 options=()
@@ -12,17 +13,13 @@ done
 user=(setpriv "--reuid=$(id -u)" "--regid=$(id -g)" --init-groups)
 status=0
 sudo --preserve-env env "PATH=$PATH" "$(command -v "$MEMTRACE")" run --force "${options[@]}" \
-	--json "$result" --output "$folder/run.mtr" -- "${user[@]}" bash -ec "$COMMAND" || status=$?
+	--json "$result" --markdown "$summary" --output "$folder/run.mtr" -- "${user[@]}" bash -ec "$COMMAND" || status=$?
 sudo chown --recursive "$(id -u):$(id -g)" "$folder"
 
-if [ -f "$result" ]; then
-	{
-		echo '```json'
-		cat "$result"
-		echo '```'
-	} >> "$GITHUB_STEP_SUMMARY"
+if [ -f "$summary" ]; then
+	cat "$summary" >> "$GITHUB_STEP_SUMMARY"
 fi
 if [ "$status" = 99 ]; then
-	echo "::error title=memtrace::$(cat "$result")"
+	echo "::error title=memtrace::a condition holds: see the job's summary"
 fi
 exit "$status"

@@ -14,9 +14,10 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 /// On kernels without multi links a traced process takes about 50 descriptors for its
 /// probes; this is enough for some dozens of processes.
 const COMFORTABLE_FILES: u64 = 4096;
-const AS_ROOT: &str = "run it as root: `sudo memtrace …`";
+/// sudo searches folders of its own: not those of a virtual environment or of cargo.
+const AS_ROOT: &str = "run it as root: `sudo \"$(command -v memtrace)\" …`";
 const WITH_CAPABILITIES: &str =
-    "run it as root: `sudo memtrace …`, or with the capabilities of SECURITY.md";
+    "run it as root: `sudo \"$(command -v memtrace)\" …`, or with the capabilities of SECURITY.md";
 
 pub(super) fn checks() -> Vec<Check> {
     let effective = fs::read_to_string("/proc/self/status")
@@ -423,7 +424,11 @@ mod tests {
         let none = capabilities(none, true);
         assert_eq!(none.outcome, Missing);
         assert_eq!(none.detail, "without CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE");
-        assert!(none.help.unwrap().contains("sudo memtrace"));
+        assert!(
+            none.help
+                .unwrap()
+                .contains("sudo \"$(command -v memtrace)\"")
+        );
     }
 
     #[test]

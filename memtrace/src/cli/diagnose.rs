@@ -26,6 +26,7 @@ use crate::{
 Examples:
   memtrace diagnose server.mtr
   memtrace diagnose --pid 1234 --full server.mtr
+  memtrace diagnose --format markdown server.mtr > ticket.md
   memtrace diagnose --suppressions lsan.supp --format json server.mtr")]
 pub(crate) struct DiagnoseArgs {
     /// The recording.
@@ -33,6 +34,9 @@ pub(crate) struct DiagnoseArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Only the findings, which fit on one screen: no tables, and no evidence.
+    #[arg(long, conflicts_with = "format")]
+    short: bool,
     /// Only this process.
     #[arg(short, long)]
     pid: Option<u32>,
@@ -50,6 +54,8 @@ pub(crate) struct DiagnoseArgs {
 enum Format {
     Text,
     Json,
+    /// The findings with their evidence, for a ticket
+    Markdown,
 }
 
 /// Prints the verdicts.
@@ -76,11 +82,19 @@ pub(crate) fn run(args: &DiagnoseArgs) -> anyhow::Result<()> {
     drop(progress);
     let mut out = io::BufWriter::new(io::stdout().lock());
     match args.format {
+        Format::Text if args.short => {
+            render::first_screen(&mut out, &found, cut_off, &filter)?;
+            let file = hints::file(&args.file);
+            hints::next(&format!("memtrace diagnose {file}"));
+        }
         Format::Text => {
             render::diagnosis(&mut out, &found, cut_off, &filter)?;
             hints::next(&format!("memtrace report {}", hints::file(&args.file)));
         }
         Format::Json => render::diagnosis_json(&mut out, &found, cut_off, &filter)?,
+        Format::Markdown => {
+            render::markdown(&mut out, recording.meta(), &found, cut_off, &filter)?;
+        }
     }
     Ok(())
 }

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     check(args)?;
     let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
-    let snapshot = recording.snapshot(args.select.at())?;
+    let snapshot = recording.snapshot(args.select.at(recording.meta()))?;
     let filter = args.select.filter();
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);

@@ -27,6 +27,7 @@ const OTHER_TYPES: [&str; 9] = [
 Examples:
   memtrace flamegraph server.mtr
   memtrace flamegraph --metric peak --at peak server.mtr -o peak.svg
+  memtrace flamegraph --inverted server.mtr -o callers.svg
   memtrace flamegraph --layer torch-cuda --by thread train.mtr -o gpu.svg")]
 pub(crate) struct FlamegraphArgs {
     /// The recording.
@@ -37,6 +38,9 @@ pub(crate) struct FlamegraphArgs {
     /// The metric to draw: live-bytes, live-count, alloc-bytes, alloc-count or peak.
     #[arg(long, default_value_t)]
     metric: Metric,
+    /// Draw the allocating functions first, and their callers above them.
+    #[arg(long)]
+    inverted: bool,
     /// Separate threads by name, below their process.
     #[arg(long, value_enum)]
     by: Option<SplitBy>,
@@ -71,9 +75,10 @@ pub(crate) fn run(args: &FlamegraphArgs) -> anyhow::Result<()> {
     check_name(&output)?;
     let progress = Progress::begin(READING);
     let recording = Recording::open(&args.file)?;
-    let snapshot = recording.snapshot(args.select.at())?;
+    let snapshot = recording.snapshot(args.select.at(recording.meta()))?;
     let filter = Filter {
         by_thread: args.by == Some(SplitBy::Thread),
+        inverted: args.inverted,
         ..args.select.filter()
     };
     check_pid(&snapshot, filter.pid)?;

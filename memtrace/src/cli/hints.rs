@@ -45,13 +45,13 @@ pub(super) fn file(path: &Path) -> String {
 }
 
 /// The error with a hint, if there is one, and without a suggestion of a hidden option of `cli`.
-pub(super) fn add(mut error: clap::Error, cli: &Command) -> clap::Error {
+pub(super) fn add(mut error: clap::Error, cli: &Command, line: &[OsString]) -> clap::Error {
     if let Some(ContextValue::String(option)) = error.get(ContextKind::SuggestedArg)
         && is_hidden(option, cli)
     {
         error.remove(ContextKind::SuggestedArg);
     }
-    if let Some(command) = command_meant(&error) {
+    if let Some(command) = command_meant(&error, line) {
         let tip = StyledStr::from(format!("did you mean: memtrace {command}"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
@@ -59,13 +59,17 @@ pub(super) fn add(mut error: clap::Error, cli: &Command) -> clap::Error {
 }
 
 /// The command that a wrong word or option leads to.
-fn command_meant(error: &clap::Error) -> Option<String> {
+fn command_meant(error: &clap::Error, line: &[OsString]) -> Option<String> {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
         return meant(word);
     }
     match error.get(ContextKind::InvalidArg)? {
         ContextValue::String(option) if ["-p", "--pid"].contains(&option.as_str()) => {
-            Some("record -p PID".to_owned())
+            let pid = line
+                .iter()
+                .find_map(|word| word.to_str()?.parse::<u32>().ok());
+            let pid = pid.map_or("PID".to_owned(), |pid| pid.to_string());
+            Some(format!("record -p {pid}"))
         }
         _ => None,
     }
@@ -158,7 +162,8 @@ mod tests {
     fn error(line: &str) -> String {
         let words = line.split(' ');
         let error = Cli::try_parse_from(words).unwrap_err();
-        add(error, &Cli::command()).to_string()
+        let line: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        add(error, &Cli::command(), &line).to_string()
     }
 
     #[test]
@@ -185,12 +190,14 @@ mod tests {
             of_file.contains(&format!("memtrace diagnose {file}\n")),
             "{of_file}"
         );
-        for line in ["memtrace -p 1", "memtrace --pid 1"] {
+        for (line, pid) in [
+            ("memtrace -p 12", "12"),
+            ("memtrace --pid 12", "12"),
+            ("memtrace -p nginx", "PID"),
+        ] {
             let error = error(line);
-            assert!(
-                error.contains("did you mean: memtrace record -p PID\n"),
-                "{error}"
-            );
+            let expected = format!("did you mean: memtrace record -p {pid}\n");
+            assert!(error.contains(&expected), "{error}");
         }
         let unknown = error("memtrace frobnicate");
         assert!(!unknown.contains("did you mean"), "{unknown}");

@@ -5,6 +5,7 @@ mod attach;
 pub(crate) mod check;
 mod choose;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod diagnose;
 pub(crate) mod diff;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::recording::budget;
 /// Find out which memory of a process grows, which line allocates it, and which line keeps it.
 #[derive(Debug, Parser)]
 #[command(
+    name = "memtrace",
     version,
     about,
     max_term_width = 100,
@@ -86,6 +88,8 @@ enum Command {
     Holders(holders::HoldersArgs),
     /// List the probes that would be set in a process or a file
     Probes(probes::ProbesArgs),
+    /// Record an example that leaks, and name the line that leaks
+    Demo(demo::DemoArgs),
     /// Check that this host can trace, and print what to fix
     Check(check::CheckArgs),
     /// Print the fingerprint of this host, and of a process
@@ -134,7 +138,9 @@ impl Cli {
     /// Parses memtrace's arguments; wrong ones end it, with a hint.
     #[must_use]
     pub fn from_arguments() -> Self {
-        Cli::try_parse().unwrap_or_else(|error| hints::add(error, &Cli::command()).exit())
+        let line: Vec<_> = std::env::args_os().collect();
+        Cli::try_parse_from(&line)
+            .unwrap_or_else(|error| hints::add(error, &Cli::command(), &line).exit())
     }
 
     /// Runs the chosen subcommand.
@@ -158,6 +164,7 @@ impl Cli {
             Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Holders(args) => holders::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Probes(args) => probes::run(&args, &mut io::stdout().lock()),
+            Command::Demo(args) => demo::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Check(args) => check::run(&args, &mut io::stdout().lock()),
             Command::Host(args) => {
                 host::run(&args, &mut io::stdout().lock()).map(|()| ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     event::Layer,
-    recording::{At, Snapshot},
+    recording::{At, Meta, Snapshot},
     units,
     view::Filter,
 };
@@ -20,10 +20,11 @@ pub(super) const JUDGING: &str = "classifying the growth";
 /// Which moment, layer and process to look at.
 #[derive(Debug, Args)]
 pub(super) struct SelectArgs {
-    /// The moment to show: end, peak, or a time since the start such as `90s` [default: the end for
-    /// processes that still ran when recording stopped, the peak for those that exited].
-    #[arg(long, value_name = "MOMENT", value_parser = parse_at)]
-    at: Option<At>,
+    /// The moment to show: end, peak, a time since the start such as `90s`, or a time of day such as `14:03` (UTC, as
+    /// in reports) [default: the end for processes that still ran when recording stopped, the peak for those that
+    /// exited].
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment)]
+    at: Option<MomentOrClock>,
     /// Only this layer: vm, heap, python, cuda-driver, cuda-runtime, hip, pinned, torch-cuda or
     /// torch-cpu.
     #[arg(long, value_parser = parse_layer)]
@@ -39,9 +40,22 @@ pub(super) struct SelectArgs {
     show_interpreter: bool,
 }
 
+/// A moment as given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MomentOrClock {
+    Moment(At),
+    /// Seconds since midnight, UTC.
+    Clock(u64),
+}
+
 impl SelectArgs {
-    pub(super) fn at(&self) -> At {
-        self.at.unwrap_or_default()
+    /// In the recording that this describes.
+    pub(super) fn at(&self, meta: &Meta) -> At {
+        match self.at {
+            None => At::default(),
+            Some(MomentOrClock::Moment(at)) => at,
+            Some(MomentOrClock::Clock(seconds)) => At::Time(until(meta.started_unix_ns, seconds)),
+        }
     }
 
     pub(super) fn filter(&self) -> Filter {
@@ -59,6 +73,38 @@ impl SelectArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum SplitBy {
     Thread,
+}
+
+/// Nanoseconds from a Unix time to this time of day.
+fn until(unix_ns: u64, seconds: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    const DAY: u64 = 86_400 * SECOND;
+    (seconds * SECOND + DAY - unix_ns % DAY) % DAY
+}
+
+fn parse_moment(text: &str) -> Result<MomentOrClock, String> {
+    match text.contains(':') {
+        true => parse_clock(text).map(MomentOrClock::Clock),
+        false => parse_at(text).map(MomentOrClock::Moment),
+    }
+}
+
+/// Seconds of `14:03` or `14:03:20`.
+fn parse_clock(text: &str) -> Result<u64, String> {
+    let parts: Vec<u64> = text
+        .split(':')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    let seconds = match parts[..] {
+        [hour, minute] => Some((hour, minute, 0)),
+        [hour, minute, second] => Some((hour, minute, second)),
+        _ => None,
+    };
+    let is_whole = parts.len() == text.split(':').count();
+    seconds
+        .filter(|(hour, minute, second)| is_whole && *hour < 24 && *minute < 60 && *second < 60)
+        .map(|(hour, minute, second)| hour * 3_600 + minute * 60 + second)
+        .ok_or_else(|| format!("`{text}` is not a time of day such as `14:03` or `14:03:20`"))
 }
 
 pub(super) fn parse_at(text: &str) -> Result<At, String> {
@@ -119,5 +165,22 @@ pub(super) fn warn_without_layer(snapshot: &Snapshot, layer: Option<Layer>) {
                 &known
             }
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_day_is_the_next_one_after_the_start() {
+        let at = |text| parse_clock(text).map(|seconds| until(1_000_000_000, seconds) / 1_000_000);
+        assert_eq!(at("00:00:01"), Ok(0));
+        assert_eq!(at("0:01"), Ok(59_000));
+        assert_eq!(at("00:00"), Ok(86_399_000));
+        for wrong in ["24:00", "14:60", "14:", "14:03:20:1", "14:x", ":"] {
+            assert!(parse_moment(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_moment("end"), Ok(MomentOrClock::Moment(At::End)));
     }
 }

@@ -174,15 +174,7 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
     if args.interval.first() < Duration::from_millis(10) {
         bail!("`--interval` is {}, expected at least 10ms", args.interval);
     }
-    let checks = check::run_checks();
-    if let Some(missing) = check::first_failure(&checks) {
-        let help = missing.help.as_deref().unwrap_or("see `memtrace check`");
-        bail!(
-            "this host cannot trace: {}: {}; {help}",
-            missing.name,
-            missing.detail
-        );
-    }
+    check_host()?;
     let holders = args.attach.looks_for_holders();
     let mut pids = BTreeSet::from_iter(args.pid).into_iter().collect();
     let mut choice = args.choose.choice();
@@ -258,6 +250,21 @@ pub(super) fn record(args: RecordArgs, is_final: bool) -> anyhow::Result<Option<
     };
     let status = runtime.block_on(session::record(plan, begun, recorded))?;
     Ok(status)
+}
+
+/// # Errors
+/// This host cannot trace; the message says why, and what to do.
+pub(super) fn check_host() -> anyhow::Result<()> {
+    let checks = check::run_checks();
+    let Some(missing) = check::first_failure(&checks) else {
+        return Ok(());
+    };
+    let help = missing.help.as_deref().unwrap_or("see `memtrace check`");
+    bail!(
+        "this host cannot trace: {}: {}; {help}",
+        missing.name,
+        missing.detail
+    )
 }
 
 /// Says that recording has begun.

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         colour: hints::colour(),
         ..args.select.filter()
     };
-    let snapshot = recording.snapshot(filter.moment(args.select.at()))?;
+    let snapshot = recording.snapshot(filter.moment(args.select.at(recording.meta())))?;
     check_pid(&snapshot, filter.pid)?;
     warn_without_layer(&snapshot, filter.layer);
     let verdicts = match args.format {
@@ -132,7 +132,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{event::Layer, recording::At};
+    use crate::{event::Layer, recording::At, view::fixture};
 
     #[derive(Parser)]
     struct Cli {
@@ -150,7 +150,8 @@ mod tests {
     fn options_are_read() {
         let line = "a.mtr --at 90s --layer vm -p 7 -T 3 --older 5m -z 4k -Z 1m --sort peak";
         let args = parse(&line.split(' ').collect::<Vec<_>>()).unwrap();
-        assert_eq!(args.select.at(), At::Time(90_000_000_000));
+        let meta = fixture::snapshot().meta;
+        assert_eq!(args.select.at(&meta), At::Time(90_000_000_000));
         let chosen = args.select.filter();
         assert_eq!(chosen.layer, Some(Layer::Vm));
         assert_eq!((chosen.pid, args.top), (Some(7), Some(3)));
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!((args.min_size, args.max_size), (Some(4096), Some(1 << 20)));
         assert_eq!(args.sort, Metric::Peak);
         let plain = parse(&["a.mtr"]).unwrap();
-        assert_eq!((plain.select.at(), plain.by), (At::Default, By::Site));
+        assert_eq!((plain.select.at(&meta), plain.by), (At::Default, By::Site));
         assert!(!plain.select.filter().show_interpreter);
         for (name, by) in [
             ("python-line", By::PythonLine),

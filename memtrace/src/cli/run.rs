@@ -48,6 +48,9 @@ pub(crate) struct RunArgs {
     /// Also write the result as JSON to this file; `-` for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Also write the result and the findings as Markdown to this file, for the summary of a job; `-` for standard output
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// The recording to write and to keep
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -76,14 +79,29 @@ pub(crate) struct RunArgs {
 /// Nothing could be recorded, or the recording cannot be judged.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let suppressions = diagnose::suppressions(args.suppressions.as_deref())?;
-    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
-        let output = args.output.as_deref();
-        ensure!(
-            output.is_none_or(|output| absolute(output).ok() != absolute(path).ok()),
-            "--json and --output name the same file, `{}`",
-            path.display()
-        );
-        recording::may_write(path, args.force)?;
+    let named = [
+        ("--output", &args.output),
+        ("--json", &args.json),
+        ("--markdown", &args.markdown),
+    ];
+    let named = named.map(|(option, path)| {
+        (
+            option,
+            path.as_deref().filter(|path| *path != Path::new("-")),
+        )
+    });
+    for (index, (option, path)) in named.iter().enumerate() {
+        let Some(path) = path else { continue };
+        for (other, same) in &named[..index] {
+            ensure!(
+                same.is_none_or(|same| absolute(same).ok() != absolute(path).ok()),
+                "{option} and {other} name the same file, `{}`",
+                path.display()
+            );
+        }
+        if index > 0 {
+            recording::may_write(path, args.force)?;
+        }
     }
     let (folder, file) = match &args.output {
         Some(file) => (None, file.clone()),
@@ -136,6 +154,13 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.json {
         let text = render::outcomes_json(&outcomes, kept.as_deref()).to_string() + "\n";
         if let Err(error) = write_file(path, args.force, text.as_bytes()) {
+            return or_failure(error);
+        }
+    }
+    if let Some(path) = &args.markdown {
+        let mut text = Vec::new();
+        render::outcomes_markdown(&mut text, &outcomes, &judged)?;
+        if let Err(error) = write_file(path, args.force, &text) {
             return or_failure(error);
         }
     }

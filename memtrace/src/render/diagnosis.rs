@@ -37,16 +37,36 @@ pub(crate) fn diagnosis(
     cut_off: Option<u64>,
     filter: &Filter,
 ) -> Result<(), Error> {
-    let notice = cut_off.map(|reaches| format!("The recording is {}", incomplete(reaches)));
-    let written = notice
-        .map_or(Ok(()), |notice| writeln!(out, "{notice}"))
-        .and_then(|()| findings::section(out, found, filter))
+    let written = summary(out, found, cut_off, filter)
         .and_then(|()| tables(out, found, filter))
         .and_then(|()| verdicts(out, found, filter, usize::MAX))
         .and_then(|()| lost_sites(out, found, filter))
         .and_then(|()| suppressed(out, found))
         .and_then(|()| out.flush());
     Ok(until_closed(written)?)
+}
+
+/// Writes the first screen alone.
+pub(crate) fn first_screen(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    cut_off: Option<u64>,
+    filter: &Filter,
+) -> Result<(), Error> {
+    let written = summary(out, found, cut_off, filter).and_then(|()| out.flush());
+    Ok(until_closed(written)?)
+}
+
+fn summary(
+    out: &mut impl Write,
+    found: &Diagnosis,
+    cut_off: Option<u64>,
+    filter: &Filter,
+) -> io::Result<()> {
+    if let Some(reaches) = cut_off {
+        writeln!(out, "The recording is {}", incomplete(reaches))?;
+    }
+    findings::section(out, found, filter)
 }
 
 /// Writes all verdicts and tables as JSON.

@@ -139,7 +139,7 @@ pub(super) fn whole_headline(items: &[Item]) -> (String, &[Item]) {
 }
 
 /// The lines of a finding on a terminal. What the holes cost stands in the headline if both fit on a line.
-fn on_screen(items: &[Item]) -> Vec<String> {
+pub(super) fn on_screen(items: &[Item]) -> Vec<String> {
     let (headline, rest) = whole_headline(items);
     if headline.chars().count() <= COLUMNS {
         let rest = rest.iter().flat_map(|item| wrapped(&item.line()));

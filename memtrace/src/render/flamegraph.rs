@@ -73,6 +73,7 @@ pub(crate) fn flamegraph(
     options.count_name = metric.unit().into();
     // The same function has the same colour in every graph, so that two can be compared.
     options.hash = true;
+    options.reverse_stack_order = filter.inverted;
     options.colors = LIBRARIES;
     options.palette_map = Some(&mut own);
     let lines = of_sites(&sites, filter, metric);
@@ -155,6 +156,23 @@ mod tests {
         }
         // The mapping is an allocator's, and of another layer.
         assert!(!svg.contains("vm"), "{svg}");
+    }
+
+    #[test]
+    fn an_inverted_graph_begins_with_the_leaf() {
+        let y = |inverted, name: &str| {
+            let filter = Filter {
+                inverted,
+                ..Filter::default()
+            };
+            let svg = draw(&fixture::snapshot(), &filter).unwrap();
+            let (_, of_box) = svg.split_once(&format!("<title>{name} (")).unwrap();
+            let y = of_box.split(" y=\"").nth(1).unwrap();
+            y.split('"').next().unwrap().parse::<f64>().unwrap()
+        };
+        // The root is at the bottom.
+        assert!(y(false, "fill") < y(false, "main"));
+        assert!(y(true, "fill") > y(true, "main"));
     }
 
     #[test]

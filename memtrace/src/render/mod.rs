@@ -21,6 +21,7 @@ mod job;
 mod json;
 mod json_lines;
 mod losses;
+mod markdown;
 mod profiles;
 mod reservations;
 #[cfg(test)]
@@ -42,7 +43,7 @@ use crate::{
 
 pub(crate) use collapsed::collapsed;
 pub(crate) use csv::csv;
-pub(crate) use diagnosis::{diagnosis, diagnosis_json};
+pub(crate) use diagnosis::{diagnosis, diagnosis_json, first_screen};
 pub(crate) use fail_on::{outcome, outcomes_json};
 pub(crate) use fit::{cut, shortened};
 pub(crate) use flamegraph::flamegraph;
@@ -52,6 +53,7 @@ pub(crate) use holders::{
 pub(crate) use html::{Compared, Recorded, html, html_comparison};
 pub(crate) use job::{program, untraced};
 pub(crate) use json::{Series, export, json, json_groups, stack_health_json};
+pub(crate) use markdown::{markdown, outcomes_markdown};
 pub(crate) use profiles::{Course, firefox, otlp, perfetto, pprof, speedscope};
 pub(crate) use stack::calls as stack_in_short;
 pub(crate) use text::{TextOptions, stack_health, text};

@@ -1,6 +1,7 @@
 //! The recorder of `top -p`: `memtrace record` as a process of its own, so that nothing it prints reaches the screen,
 //! and a screen that fails cannot harm it.
 
+use crate::progress::{AS_LINES, GOES_ON};
 use std::{
     ffi::OsString,
     io::{self, BufRead, BufReader},
@@ -49,6 +50,7 @@ impl Recorder {
         command
             .arg("-o")
             .arg(output)
+            .env(AS_LINES, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -101,7 +103,9 @@ impl Recorder {
                 last = Some(String::new());
                 continue;
             }
-            self.printed.push(line);
+            if !line.ends_with(GOES_ON) {
+                self.printed.push(line);
+            }
             // The recording may be gone by then.
             if !message.is_empty() && !message.starts_with(NEXT) {
                 last = Some(message);

@@ -36,6 +36,8 @@ pub(crate) struct Filter {
     pub colour: bool,
     /// In collapsed stacks and graphs: the thread's name below the process.
     pub by_thread: bool,
+    /// In a flame graph, the leaf is at the root.
+    pub inverted: bool,
 }
 
 impl Filter {

@@ -72,7 +72,7 @@ fn build_in(sources: &Path, target_dir: &Path) -> Result<PathBuf> {
             "build",
             "--locked",
             "--package",
-            "memtrace",
+            command::PACKAGE,
             "--bin",
             "memtrace",
         ])

@@ -1,11 +1,9 @@
 //! The licences of all code that the static binary contains: most of them ask that their text goes with it.
 
-use super::binary::TARGET;
-use crate::command::{cargo, output};
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use super::linked::linked;
+use anyhow::{Context, Result};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs,
     path::Path,
@@ -22,21 +20,9 @@ const REST: &str = "Rust's standard library: MIT OR Apache-2.0, https://github.c
 /// All texts, each once, below the names of the packages that have it.
 ///
 /// # Errors
-/// When cargo cannot list the packages.
+/// When cargo cannot list the packages, or a text cannot be read.
 pub(super) fn all() -> Result<String> {
-    let mut metadata = cargo();
-    metadata.args([
-        "metadata",
-        "--locked",
-        "--format-version",
-        "1",
-        "--filter-platform",
-        TARGET,
-    ]);
-    let metadata: Value = serde_json::from_str(&output(&mut metadata)?)
-        .context("`cargo metadata` printed no JSON")?;
-    let packages = linked(&metadata);
-    ensure!(packages.len() > 1, "`cargo metadata` names no dependencies");
+    let packages = linked()?;
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut text = format!("memtrace contains these packages from crates.io, and\n{REST}\n");
     for package in packages {
@@ -57,41 +43,6 @@ pub(super) fn all() -> Result<String> {
         write!(text, "\n\n======== {names}\n\n{licence}")?;
     }
     Ok(text)
-}
-
-/// The packages whose code is in memtrace, without those of this repository, by name.
-fn linked(metadata: &Value) -> Vec<&Value> {
-    let all = |value: &'static str| metadata[value].as_array().into_iter().flatten();
-    let by_id = |item: &'_ Value| item["id"].as_str().map(str::to_owned);
-    let nodes = metadata["resolve"]["nodes"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let nodes: HashMap<_, _> = nodes
-        .filter_map(|node| Some((by_id(node)?, node)))
-        .collect();
-    let memtrace = all("packages").find(|package| package["name"] == "memtrace");
-    let mut pending: Vec<String> = memtrace.and_then(by_id).into_iter().collect();
-    let mut seen = BTreeSet::new();
-    while let Some(id) = pending.pop() {
-        let dependencies = nodes.get(&id).and_then(|node| node["deps"].as_array());
-        if !seen.insert(id) {
-            continue;
-        }
-        // `null`: neither of tests nor of build scripts.
-        let is_linked = |of: &&Value| {
-            let kinds = of["dep_kinds"].as_array();
-            kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))
-        };
-        let dependencies = dependencies.into_iter().flatten().filter(is_linked);
-        pending.extend(dependencies.filter_map(|of| of["pkg"].as_str().map(str::to_owned)));
-    }
-    let mut linked: Vec<_> = all("packages")
-        .filter(|package| !package["source"].is_null())
-        .filter(|package| by_id(package).is_some_and(|id| seen.contains(&id)))
-        .collect();
-    linked.sort_by_key(|package| (package["name"].as_str(), package["version"].as_str()));
-    linked
 }
 
 /// The texts in a package's own folder.

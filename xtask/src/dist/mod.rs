@@ -1,9 +1,14 @@
-//! `cargo xtask dist`: everything that a release consists of, in `target/dist`. `binary` builds, `packages` packs,
-//! `trial` installs and uses each of them.
+//! `cargo xtask dist`: what users install, in `target/dist`. `binary` builds, `packages` packs, `trial` installs and uses
+//! each of them.
 
+pub(crate) mod apt;
 mod binary;
+pub(crate) mod image;
 mod licences;
+mod linked;
 mod packages;
+mod sbom;
+mod tar;
 mod trial;
 
 use crate::command::{self, target_dir};
@@ -21,10 +26,10 @@ const LARGE: u64 = 15_000_000;
 pub(crate) struct Options {
     /// Install and use each package on Debian 11, 12 and 13, and on a system with musl (as root)
     #[arg(long)]
-    test: bool,
+    pub(crate) test: bool,
     /// Build the binary a second time, in another folder: it must have the same bytes
     #[arg(long)]
-    reproduce: bool,
+    pub(crate) reproduce: bool,
 }
 
 /// What users install.
@@ -34,6 +39,8 @@ struct Packages {
     wheel: PathBuf,
     /// The files of the container image's only layer.
     image: PathBuf,
+    /// What the binary contains.
+    sbom: PathBuf,
 }
 
 /// `cargo xtask dist`.
@@ -54,12 +61,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.reproduce {
         binary::build_again(&binary)?;
     }
-    let folder = target_dir().join("dist");
+    let folder = folder();
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     let packages = packages::make(&binary, &folder)?;
     println!("{:>9} bytes  the binary", size);
-    for package in [&packages.tarball, &packages.deb, &packages.wheel] {
+    for package in [
+        &packages.tarball,
+        &packages.deb,
+        &packages.wheel,
+        &packages.sbom,
+    ] {
         println!("{:>9} bytes  {}", self::size(package)?, package.display());
     }
     println!(
@@ -71,6 +83,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         trial::run(&packages)?;
     }
     Ok(())
+}
+
+/// Where the packages go.
+pub(crate) fn folder() -> PathBuf {
+    target_dir().join("dist")
 }
 
 fn size(file: &Path) -> Result<u64> {

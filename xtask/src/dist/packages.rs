@@ -1,9 +1,9 @@
-//! Packs the binary: as a tarball, for Debian, for Python's pip, and for containers.
+//! Packs the binary: as a tarball, for Debian, for Python's pip, and for containers; and lists what it contains.
 
 use super::{
     Packages,
     binary::{self, PROFILE, TARGET},
-    licences,
+    licences, sbom, tar,
 };
 use crate::{
     command::{self, output, root, target_dir},
@@ -32,6 +32,7 @@ pub(super) fn make(binary: &Path, folder: &Path) -> Result<Packages> {
         deb: deb(&tree, folder)?,
         wheel: wheel(binary, folder)?,
         image: image(binary, folder)?,
+        sbom: sbom(binary, folder)?,
     })
 }
 
@@ -81,22 +82,7 @@ fn tree(binary: &Path) -> Result<PathBuf> {
 fn tarball(tree: &Path, folder: &Path) -> Result<PathBuf> {
     let name = format!("memtrace-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let file = folder.join(format!("{name}.tar.gz"));
-    let mut tar = Command::new("tar");
-    tar.args([
-        "--sort=name",
-        "--owner=0",
-        "--group=0",
-        "--numeric-owner",
-        "--mode=u=rwX,go=rX",
-    ])
-    .arg(format!("--mtime=@{}", binary::commit_time()?))
-    .arg(format!("--transform=s,^\\.,{name},"))
-    .args(["--use-compress-program", "gzip -9 --no-name", "-cf"])
-    .arg(&file)
-    .arg("-C")
-    .arg(tree)
-    .arg(".");
-    command::run(&mut tar)?;
+    tar::pack(tree, &name, &file)?;
     Ok(file)
 }
 
@@ -183,6 +169,16 @@ fn wheel(binary: &Path, folder: &Path) -> Result<PathBuf> {
     let mut files = entries.iter().map(fs::DirEntry::path);
     let wheel = files.find(|file| file.extension().is_some_and(|of| of == "whl"));
     wheel.context("maturin made no wheel")
+}
+
+fn sbom(binary: &Path, folder: &Path) -> Result<PathBuf> {
+    let name = format!(
+        "memtrace-{}-x86_64-linux.cdx.json",
+        env!("CARGO_PKG_VERSION")
+    );
+    let file = folder.join(name);
+    fs::write(&file, sbom::of(binary)?)?;
+    Ok(file)
 }
 
 /// A folder that `docker build` and `podman build` take: nothing is built or fetched in it.

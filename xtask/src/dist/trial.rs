@@ -1,8 +1,8 @@
 //! Installs every package on systems that have never seen Rust, uses it there, and removes it.
 
-use super::{Packages, size};
+use super::{Packages, apt, image, size};
 use crate::{
-    command::{self, output, root, target_dir},
+    command::{self, output, target_dir},
     roots, setup,
 };
 use anyhow::{Context, Result, ensure};
@@ -28,6 +28,8 @@ struct System {
     root: PathBuf,
     /// A program that keeps [`KEPT`].
     workload: &'static [&'static str],
+    /// Whether `memtrace demo` can run.
+    has_python: bool,
 }
 
 struct Trial<'a> {
@@ -46,6 +48,8 @@ struct Times {
     check: Duration,
     record: Duration,
     report: Duration,
+    /// From the command to the line that leaks, without the build of anything.
+    demo: Option<Duration>,
 }
 
 /// Tries all of them and prints a table.
@@ -61,22 +65,28 @@ pub(super) fn run(packages: &Packages) -> Result<()> {
             name: format!("Debian {version}"),
             root,
             workload: &["perl", "-e", "$kept{$_} = 'x' x 1000 for 1 .. 1000"],
+            has_python: true,
         });
     }
     let musl = System {
         name: "musl, busybox".to_owned(),
         root: roots::folder().join("musl"),
         workload: &["/tmp/forget"],
+        has_python: false,
     };
     roots::musl(&musl.root)?;
     workload(&musl.root, &[])?;
+    image::build(&packages.image, "amd64")?;
     let alone = System {
         name: "nothing else".to_owned(),
-        root: image(&packages.image)?,
+        root: image::mount()?,
         workload: &["/tmp/forget"],
+        has_python: false,
     };
     workload(&alone.root, &["-static"])?;
 
+    let repository = target_dir().join("dist-apt.tar.gz");
+    apt::repository(std::slice::from_ref(&packages.deb), &repository)?;
     let mut trials = Vec::new();
     for system in debians.iter().chain([&musl]) {
         trials.push(Trial {
@@ -98,6 +108,17 @@ pub(super) fn run(packages: &Packages) -> Result<()> {
             program: "/usr/bin/memtrace",
         });
         trials.push(Trial {
+            package: "apt",
+            file: &repository,
+            system,
+            install: "tar -xzf $1 -C /srv && \
+                      echo 'deb [trusted=yes] file:/srv/memtrace-apt stable main' > /etc/apt/sources.list.d/memtrace.list && \
+                      apt-get update -qq -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/memtrace.list \
+                      -o Dir::Etc::sourceparts=- && apt-get install -y -qq memtrace",
+            remove: "apt-get remove -y -qq memtrace; rm -r /srv/memtrace-apt /etc/apt/sources.list.d/memtrace.list",
+            program: "/usr/bin/memtrace",
+        });
+        trials.push(Trial {
             package: "wheel",
             file: &packages.wheel,
             system,
@@ -107,8 +128,8 @@ pub(super) fn run(packages: &Packages) -> Result<()> {
         });
     }
     println!(
-        "{:<8}  {:<14}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}",
-        "package", "on", "bytes", "install", "check", "record", "report"
+        "{:<8}  {:<14}  {:>10}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
+        "package", "on", "bytes", "install", "check", "record", "report", "demo"
     );
     for trial in &trials {
         let times = trial
@@ -128,12 +149,16 @@ fn print(package: &str, system: &str, bytes: u64, times: &Times) {
         check,
         record,
         report,
+        demo,
     } = times;
     print!("{package:<8}  {system:<14}  {bytes:>10}");
     for time in [install, check, record, report] {
         print!("  {:>7.2} s", time.as_secs_f64());
     }
-    println!();
+    match demo {
+        Some(demo) => println!("  {:>7.2} s", demo.as_secs_f64()),
+        None => println!("  {:>9}", "-"),
+    }
 }
 
 impl Trial<'_> {
@@ -184,11 +209,18 @@ impl System {
             live.is_some_and(|live| live >= KEPT),
             "it saw {live:?} bytes on the heap, expected {KEPT} or more"
         );
+        let demo_command = ["demo", "python", "--force", "-o", RECORDING];
+        let demo = self.has_python.then(|| run(&demo_command)).transpose()?;
+        if let Some((_, screen)) = &demo {
+            let is_right = screen.contains("leak (grade B): ") && screen.contains("__main__.CACHE");
+            ensure!(is_right, "its demo prints `{screen}`");
+        }
         Ok(Times {
             install: Duration::ZERO,
             check,
             record,
             report,
+            demo: demo.map(|(took, _)| took),
         })
     }
 }
@@ -202,41 +234,8 @@ fn timed(command: &mut Command) -> Result<(Duration, String)> {
 /// Puts the workload into a root that has no Perl.
 fn workload(root: &Path, options: &[&str]) -> Result<()> {
     setup::install(&["musl-tools"])?;
-    let source = self::root().join("xtask/dist/forget.c");
+    let source = command::root().join("xtask/dist/forget.c");
     let mut compiler = Command::new("musl-gcc");
     compiler.args(["-g", "-o"]).arg(root.join("tmp/forget"));
     command::run(compiler.arg(source).args(options))
-}
-
-/// The root of a container of the image. Buildah makes it without a daemon, and without running anything.
-fn image(files: &Path) -> Result<PathBuf> {
-    setup::install(&["buildah"])?;
-    let folder = target_dir().join("dist-image");
-    let _ = fs::remove_dir_all(&folder);
-    let buildah = |arguments: &[&str]| {
-        let mut buildah = Command::new("buildah");
-        buildah
-            .args(["--storage-driver", "vfs", "--root"])
-            .arg(folder.join("storage"));
-        buildah
-            .arg("--runroot")
-            .arg(folder.join("run"))
-            .args(arguments);
-        buildah
-    };
-    let build = [
-        "bud",
-        "--quiet",
-        "--isolation",
-        "chroot",
-        "--tag",
-        "memtrace",
-    ];
-    output(buildah(&build).arg(files))?;
-    let container = output(&mut buildah(&[
-        "from",
-        "--pull-never",
-        "localhost/memtrace",
-    ]))?;
-    Ok(PathBuf::from(output(&mut buildah(&["mount", &container]))?))
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask verdicts --snapshots`: recordings for memtrace's test of first screens, small and
 //! with little about the machine that made them.
 
-use crate::command::{cargo, output, root, run};
+use crate::command::{PACKAGE, cargo, output, root, run};
 use anyhow::{Context, Result};
 use std::{
     path::{Path, PathBuf},
@@ -50,7 +50,7 @@ pub(super) fn keep(recording: &Path, name: &str) -> Result<()> {
 /// Makes the test write the first screens of the kept recordings.
 pub(super) fn write_texts() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--package", "memtrace", "--lib", "first_screen"]);
+    test.args(["test", "--package", PACKAGE, "--lib", "first_screen"]);
     run(test.env("MEMTRACE_SNAPSHOTS", "write"))
 }
 

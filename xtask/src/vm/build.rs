@@ -2,7 +2,7 @@
 
 use super::architecture::{Architecture, Cross};
 use crate::{
-    command::{self, cargo},
+    command::{self, PACKAGE, cargo},
     setup,
 };
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ pub(super) fn build(architecture: &Architecture) -> Result<()> {
     };
     setup::install(architecture.packages)?;
     let mut build = cargo();
-    build.args(["build", "--package", "memtrace"]);
+    build.args(["build", "--package", PACKAGE]);
     command::run(options(&mut build, cross))
 }
 

@@ -9,6 +9,8 @@ pub(crate) enum ChooseError {
         value: String,
         near: Vec<String>,
     },
+    #[error("no process matches `--unit {0}`: no process is in a unit; does systemd run here?")]
+    NoUnits(String),
     #[error("no process matches all of {}", .0.join(" and "))]
     NotTogether(Vec<String>),
     #[error("`--user {0}`: `/etc/passwd` has no such user; a number is taken as the user ID")]
@@ -25,7 +27,9 @@ impl ChooseError {
     /// Whether a process that starts later may match.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::None { .. } | Self::NotTogether(_) | Self::NoSuchGroup(_) => true,
+            Self::None { .. } | Self::NoUnits(_) | Self::NotTogether(_) | Self::NoSuchGroup(_) => {
+                true
+            }
             Self::NoSuchUser(_) | Self::RootGroup(_) => false,
         }
     }

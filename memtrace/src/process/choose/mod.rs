@@ -189,10 +189,14 @@ fn choose<'a>(
         let matching = processes.iter().filter(|of| criterion.matches(of)).count();
         if matching == 0 {
             let names = processes.iter().flat_map(|of| criterion.names(of));
-            return Err(ChooseError::None {
-                option,
-                value: (*value).to_owned(),
-                near: similar(value, names.collect()),
+            let (names, value) = (BTreeSet::from_iter(names), (*value).to_owned());
+            return Err(match names.is_empty() && *option == "--unit" {
+                true => ChooseError::NoUnits(value),
+                false => ChooseError::None {
+                    option,
+                    near: similar(&value, names),
+                    value,
+                },
             });
         }
         counts.push(format!(
