@@ -25,6 +25,9 @@ pub(super) const MIB: f64 = 1024.0 * 1024.0;
 /// The name of a function that stands for Python's import system.
 pub(super) const IMPORT: &str = "import";
 
+/// The names of Python's functions begin with this.
+pub(super) const PYTHON: &str = "python:";
+
 /// Most blocks of a site whose births count.
 const BLOCKS: u64 = 100_000;
 
@@ -91,6 +94,9 @@ fn bucket(age: u64) -> usize {
 fn frame(function: &str) -> Frame {
     if function == IMPORT {
         return fixture::python("_load", "<frozen importlib._bootstrap>", 1);
+    }
+    if let Some(function) = function.strip_prefix(PYTHON) {
+        return fixture::python(function, "/srv/main.py", 1);
     }
     Frame {
         kind: FrameKind::Native,
@@ -221,9 +227,9 @@ pub(super) fn record(course: &Course) -> (tempfile::TempDir, Recording) {
             let old = totals.live_count;
             totals.alloc_count += blocks.saturating_sub(old);
             totals.free_count += old.saturating_sub(blocks);
+            totals.alloc_bytes += (bytes as u64).saturating_sub(totals.live_bytes);
             (totals.live_bytes, totals.live_count) = (bytes as u64, blocks);
             totals.peak_bytes = totals.peak_bytes.max(totals.live_bytes);
-            totals.alloc_bytes = totals.alloc_bytes.max(totals.live_bytes);
             let site = SiteTotals {
                 totals: *totals,
                 at_peak_bytes: 0,

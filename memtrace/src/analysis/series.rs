@@ -9,13 +9,13 @@ mod place;
 mod site;
 mod sums;
 
-use std::collections::HashMap;
+use std::{cmp::Reverse, collections::HashMap};
 
 pub(crate) use self::device_series::DeviceSeries;
 
 pub(crate) use self::figure::Figure;
 pub(crate) use self::place::{Place, place};
-pub(crate) use self::site::{Ages, SiteSeries};
+pub(crate) use self::site::{Ages, Churning, SiteSeries};
 use self::site::{Code, SITE_FLOOR};
 
 pub(crate) use self::course::{MAX_POINTS, least_life};
@@ -49,8 +49,7 @@ use crate::{
 /// Most sites of a process that are judged one by one: the largest.
 const MAX_SITES: usize = 200;
 
-/// If at most this share of the blocks that a site allocated is live, it frees them. So many such sites are kept.
-const MOST_LIVE: f64 = 0.1;
+/// Most sites that free their blocks which are kept.
 const MAX_CHURNING: usize = 1000;
 
 /// Small sites of a process whose stacks are searched for Python frames.
@@ -97,8 +96,8 @@ pub(crate) struct ProcessSeries {
     pub sites: Vec<SiteSeries>,
     /// Number of sites too small to be judged on their own.
     pub small_sites: u64,
-    /// Sites whose blocks were nearly all freed, and how many blocks each allocated; those with most.
-    pub(crate) churning: Vec<(SiteKey, u64)>,
+    /// Those of mappings, and then those with most blocks.
+    pub(crate) churning: Vec<Churning>,
     /// What most of its open descriptors were at the end, in words.
     pub(crate) descriptors: Option<String>,
     /// Held open by the blocks of all sites when the heap was last looked through, bytes.
@@ -467,12 +466,7 @@ impl<'a> Building<'a> {
         if !self.series.is_python && self.series.small_sites < PYTHON_LOOKS {
             self.series.is_python = stack.frames().any(Frame::is_python);
         }
-        let totals = &site.totals;
-        let is_churning = totals.live_count as f64 <= MOST_LIVE * totals.alloc_count as f64;
-        if totals.alloc_count > 0 && is_churning {
-            let churning = (site.key, totals.alloc_count);
-            self.series.churning.push(churning);
-        }
+        self.series.churning.extend(Churning::of(&site));
         let peak = site.totals.peak_bytes;
         let may_fill = site.key.layer == Layer::Heap && peak >= CONTAINER_FLOOR;
         let container = may_fill
@@ -493,14 +487,15 @@ impl<'a> Building<'a> {
 
     fn choose_sites(&mut self) {
         let churning = &mut self.series.churning;
-        churning.sort_unstable_by_key(|&(site, blocks)| (std::cmp::Reverse(blocks), site));
+        let is_other = |of: &Churning| of.site.layer != Layer::Vm;
+        churning.sort_unstable_by_key(|of| (is_other(of), Reverse(of.blocks), of.site));
         churning.truncate(MAX_CHURNING);
         let mut large = std::mem::take(&mut self.large);
         let size = |(number, site): &(i64, SiteFigures)| {
             let holes = self.holes.get(number).map_or(0, |held| held.bytes);
             site.totals.peak_bytes.max(holes)
         };
-        large.sort_by_key(|site| (std::cmp::Reverse(size(site)), site.1.key));
+        large.sort_by_key(|site| (Reverse(size(site)), site.1.key));
         let rest = large.split_off(large.len().min(MAX_SITES));
         self.series.small_sites += rest.len() as u64;
         self.chosen = large

@@ -72,7 +72,17 @@ const CONTAINERS: &[Container] = &[
     container(
         "list",
         "",
-        &["list_resize", "_PyList_AppendTakeRefListResize"],
+        &[
+            "list_resize",
+            "_PyList_AppendTakeRefListResize",
+            "list_concat",
+        ],
+        Holds::All(Span::exactly(POINTER)),
+    ),
+    container(
+        "tuple",
+        "",
+        &["tuple_concat", "tupleconcat"],
         Holds::All(Span::exactly(POINTER)),
     ),
     container(

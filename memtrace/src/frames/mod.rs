@@ -22,10 +22,12 @@ pub(crate) mod names;
 mod own_line;
 mod runtime;
 pub(crate) mod runtime_heaps;
+pub(crate) mod starters;
 pub(crate) mod symbol;
 mod unresolved;
 mod wrappers;
 
+pub(crate) use frame::Shown;
 pub use frame::{Frame, FrameKind};
 pub(crate) use imports::is_import;
 pub(crate) use innermost::innermost_of_program;

@@ -14,7 +14,7 @@ use super::{
         sentence as keeper_sentence,
     },
     job::{few, program, too_short, untraced},
-    reservations::{comes_and_goes, shared_meanwhile, started_below},
+    reservations::{comes_and_goes, doubts, shared_meanwhile, started_below},
     types,
 };
 use crate::{
@@ -249,7 +249,8 @@ fn unblamed(about: &str, finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             .flat_map(kept),
     );
     let more = [started_below(finding), shared_meanwhile(finding, found)];
-    items.extend(more.into_iter().flatten().map(but));
+    let more = more.into_iter().flatten();
+    items.extend(doubts(finding).into_iter().chain(more).map(but));
     items.extend(next(&verdict.next, verdict.tgid));
     items
 }
@@ -272,6 +273,11 @@ fn look_at(at: &Named) -> Vec<Item> {
             let kept = keeper.iter().flat_map(|of| kept(of));
             std::iter::once(line).chain(kept).collect()
         }
+        Named::MapsShared { line, rate } => {
+            let before = format!("{} by ", per_second(*rate));
+            vec![named("maps as much", &before, line)]
+        }
+        Named::StartsProcesses(frame) => vec![named("started by", "", frame)],
         Named::CreatesThreads(frame) => vec![named("created by", "", frame)],
     }
 }
@@ -542,7 +548,11 @@ fn processes(finding: &Finding, found: &Diagnosis) -> Item {
         let in_all = rate.map_or(String::new(), |rate| {
             format!("{} in total, ", per_second(rate))
         });
-        return Item::new("machine", format!("{in_all}not by {label} {which}"));
+        let by = match finding.named {
+            Some(Named::MapsShared { .. }) => "perhaps by",
+            _ => "not by",
+        };
+        return Item::new("machine", format!("{in_all}{by} {label} {which}"));
     }
     let rest = format!("{place}{in_all}");
     let room = (COLUMNS - CONTENT).saturating_sub(rest.chars().count());

@@ -2,7 +2,10 @@
 
 use super::{evidence::words, job::few};
 use crate::{
-    analysis::verdict::{Amount, Class, Diagnosis, REPORTED, SHARED_MEANWHILE, Scope, Verdict},
+    analysis::verdict::{
+        Amount, Class, Diagnosis, REPORTED, SHARED_MEANWHILE, SLOWED_DOWN, Scope, UNEVEN_RISE,
+        Verdict,
+    },
     units::{grouped, per_second},
     view::findings::Finding,
 };
@@ -28,6 +31,13 @@ pub(super) fn started_below(finding: &Finding) -> Option<String> {
         _ => "they",
     };
     (!below.is_empty()).then(|| format!("see {}, which {who} started", few(&below)))
+}
+
+/// Memory rose, and it is not known whether it goes on; or tracing slowed the program down.
+pub(super) fn doubts(finding: &Finding) -> Vec<String> {
+    let evidence = finding.verdict.evidence.iter();
+    let doubts = evidence.filter(|of| [UNEVEN_RISE, SLOWED_DOWN].contains(&of.kind.name));
+    doubts.map(words).collect()
 }
 
 /// Shared memory of the machine grows, and the findings do not explain it.

@@ -1,23 +1,29 @@
 //! Answers a reader's first questions: which processes grow, which line allocates, which line
 //! keeps. Sites of one line or of one keeper are one finding, and so are processes that behave the same.
 
+mod named;
 mod processes;
 
 use std::collections::{HashMap, HashSet};
 
-pub(crate) use self::processes::row;
-use self::processes::{at_once, growing_below, replaced, replaced_by};
+pub(crate) use self::{
+    named::Named,
+    processes::{place, row},
+};
+use self::{
+    named::named,
+    processes::{at_once, growing_below, replaced, replaced_by},
+};
 use super::Filter;
 use crate::{
     analysis::{
         account::Term,
         series::{self, Place},
         verdict::{
-            Absent, Advice, Amount, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Types,
-            Verdict, keeper_of,
+            Absent, Advice, Class, Diagnosis, How, Keeper, Pool, REPORTED, Scope, Types, Verdict,
         },
     },
-    event::{Device, Layer},
+    event::Layer,
     frames::{Frame, is_of_language, is_of_program, library_call, own_line},
     ledger::{ProcessId, SiteKey},
 };
@@ -48,21 +54,6 @@ pub(crate) struct Finding<'a> {
     pub(crate) named: Option<Named<'a>>,
     /// A suppression hides all sites behind it.
     pub(crate) is_suppressed: bool,
-}
-
-/// A line to look at, which is not proven to be at fault.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Named<'a> {
-    /// Its memory grows most.
-    Largest {
-        line: &'a Frame,
-        /// Bytes per second.
-        rate: f64,
-        /// If it is certain.
-        keeper: Option<Box<Keeper>>,
-    },
-    /// It creates the threads.
-    CreatesThreads(&'a Frame),
 }
 
 /// The sites of one line, or of several lines whose blocks one container keeps, taken together.
@@ -103,15 +94,6 @@ pub(crate) struct Part<'a> {
     pub(crate) are_arenas: bool,
     /// Bytes per second.
     pub(crate) bytes: f64,
-}
-
-impl Named<'_> {
-    pub(crate) fn keeper(&self) -> Option<&Keeper> {
-        match self {
-            Named::Largest { keeper, .. } => keeper.as_deref(),
-            Named::CreatesThreads(_) => None,
-        }
-    }
 }
 
 impl<'a> Line<'a> {
@@ -381,60 +363,6 @@ fn do_the_same(found: &Diagnosis, known: &Finding, verdict: &Verdict, lines: &[L
         }
         (None, None) => program(known.verdict.process) == program(verdict.process),
         _ => false,
-    }
-}
-
-/// The device whose memory a verdict on a process is about; `None`: the process's own.
-pub(crate) fn place(process: &Verdict) -> Option<Device> {
-    let mut evidence = process.evidence.iter();
-    evidence.find_map(|of| match of.amount("device")? {
-        Amount::Device(device) => Some(*device),
-        _ => None,
-    })
-}
-
-/// Shares of a process's growth at a line that is named as the largest; the most if the process hardly grows.
-const LEAST_NAMED: f64 = 0.05;
-const MOST_NAMED: f64 = 1.25;
-
-/// The line to look at first for a process whose sites are not to blame.
-fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named<'a>> {
-    let mut accounts = found.accounts.iter();
-    let of_process = accounts.find(|of| of.process == process.process)?.named;
-    let frame = |site: SiteKey| {
-        let frames: Vec<&Frame> = found.stacks.get(site.stack).of_caller().collect();
-        own_line(&frames)
-    };
-    match process.class {
-        Class::ThreadChurn => frame(of_process.creates_threads?).map(Named::CreatesThreads),
-        // Not memory in use.
-        Class::ProcessLeak
-        | Class::FdLeak
-        | Class::Retention
-        | Class::MadvFree
-        | Class::Thp
-        | Class::CopyOnWrite => None,
-        class if class.is_of_machine() || place(process).is_some() => None,
-        _ => {
-            let (site, rate) = of_process.largest?;
-            // More took the place of other memory, and much less is not what grows.
-            let of_all = process.rate.filter(|all| *all > 0.0);
-            let of_all = of_all.map_or(1.0, |all| rate / all);
-            let is_flat = process.class == Class::None;
-            if of_all < LEAST_NAMED || is_flat && of_all > MOST_NAMED {
-                return None;
-            }
-            let keeper = found.holders.get(&site);
-            let keeper = keeper.and_then(|of| keeper_of(of, &found.stacks));
-            Some(Named::Largest {
-                line: frame(site)?,
-                rate,
-                keeper: keeper
-                    .map(|(of, _)| of)
-                    .filter(|of| of.is_certain() && process.class != Class::None)
-                    .map(Box::new),
-            })
-        }
     }
 }
 

@@ -9,8 +9,33 @@ use crate::{
         runtime_heaps::{Executable, RuntimeHeap},
     },
     ledger::SiteKey,
-    recording::Stack,
+    recording::{SiteFigures, Stack},
 };
+
+/// If at most this share of the blocks that a site allocated is live, it frees them.
+const MOST_LIVE: f64 = 0.1;
+
+/// A site whose blocks were nearly all freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Churning {
+    pub(crate) site: SiteKey,
+    /// Allocated in the whole recording.
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Churning {
+    /// `None`: the site keeps more of its blocks.
+    pub(super) fn of(site: &SiteFigures) -> Option<Churning> {
+        let totals = &site.totals;
+        let is_churning = totals.live_count as f64 <= MOST_LIVE * totals.alloc_count as f64;
+        (totals.alloc_count > 0 && is_churning).then_some(Churning {
+            site: site.key,
+            blocks: totals.alloc_count,
+            bytes: totals.alloc_bytes,
+        })
+    }
+}
 
 /// A site that never held this much is not judged on its own.
 pub(super) const SITE_FLOOR: u64 = 16 << 10;
@@ -30,6 +55,29 @@ pub(crate) struct SiteSeries {
     /// Free space that its blocks held open when the heap was last looked through, bytes.
     pub holes: f64,
     pub(crate) code: Code,
+}
+
+impl SiteSeries {
+    /// The size of its block at each reading; two are live while one replaces the other. `None`: from the reading `from` on,
+    /// there were more.
+    pub(crate) fn sizes(&self, from: usize) -> Option<Vec<f64>> {
+        sizes(&self.live_bytes, &self.live_count, from)
+    }
+}
+
+fn sizes(live: &[f64], blocks: &[f64], from: usize) -> Option<Vec<f64>> {
+    let mut last = 0.0;
+    let sizes = live
+        .iter()
+        .zip(blocks)
+        .enumerate()
+        .map(|(at, (bytes, count))| {
+            if *count > 0.0 {
+                last = bytes / count;
+            }
+            (*count <= 2.0 || at < from).then_some(last)
+        });
+    sizes.collect()
 }
 
 /// Facts derived from the stack of a site.
@@ -88,5 +136,18 @@ impl Ages {
                 .for_each(|(own, other)| *own += other);
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn a_block_and_the_one_that_replaces_it_have_a_size() {
+        let (live, blocks) = ([8.0, 18.0, 0.0, 12.0], [1.0, 2.0, 0.0, 1.0]);
+        assert_eq!(sizes(&live, &blocks, 0), Some(vec![8.0, 9.0, 9.0, 12.0]));
+        assert_eq!(sizes(&[8.0, 30.0], &[1.0, 3.0], 0), None);
+        assert_eq!(sizes(&[30.0, 8.0], &[3.0, 1.0], 1), Some(vec![10.0, 8.0]));
     }
 }

@@ -247,27 +247,10 @@ impl Buffers {
     }
 }
 
-/// The size of a site's block at each reading; two are live while one replaces the other. `None`: from the reading `from` on,
-/// there were more.
-fn sizes(live: &[f64], blocks: &[f64], from: usize) -> Option<Vec<f64>> {
-    let mut last = 0.0;
-    let sizes = live
-        .iter()
-        .zip(blocks)
-        .enumerate()
-        .map(|(at, (bytes, count))| {
-            if *count > 0.0 {
-                last = bytes / count;
-            }
-            (*count <= 2.0 || at < from).then_some(last)
-        });
-    sizes.collect()
-}
-
 /// The finding on a site whose block is replaced by a larger one again and again, as an array that is copied to append to it.
 pub(super) fn replaced(context: &Context, site: &SiteSeries) -> Option<(Class, SiteFinding)> {
     let Context { series, window, .. } = context;
-    let sizes = sizes(&site.live_bytes, &site.live_count, window.from)?;
+    let sizes = site.sizes(window.from)?;
     let only_rises = sizes.get(window.from..)?.is_sorted();
     let is_often = window.change(&site.alloc_count) >= REPLACEMENTS;
     let code = &site.code;
@@ -339,7 +322,7 @@ pub(super) fn are_of_buffer(evidence: &[Evidence]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Filling, sizes};
+    use super::Filling;
 
     /// Of a block with these sizes and allocations so far, read once a second: bytes per second.
     fn rate(at: impl Fn(f64) -> (f64, f64)) -> Option<f64> {
@@ -371,14 +354,6 @@ mod tests {
             _ => (16384.0, 2.0),
         };
         assert!(is_near(rate(attached), 100.0));
-    }
-
-    #[test]
-    fn a_block_and_the_one_that_replaces_it_have_a_size() {
-        let (live, blocks) = ([8.0, 18.0, 0.0, 12.0], [1.0, 2.0, 0.0, 1.0]);
-        assert_eq!(sizes(&live, &blocks, 0), Some(vec![8.0, 9.0, 9.0, 12.0]));
-        assert_eq!(sizes(&[8.0, 30.0], &[1.0, 3.0], 0), None);
-        assert_eq!(sizes(&[30.0, 8.0], &[3.0, 1.0], 1), Some(vec![10.0, 8.0]));
     }
 
     #[test]

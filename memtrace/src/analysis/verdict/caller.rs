@@ -29,12 +29,12 @@ struct Other<'a> {
 pub(super) fn assign(context: &Context, sites: &mut [Verdict]) {
     let is_leak = |of: &Verdict, key| of.class.is_leak() && of.scope == Scope::Site(key);
     let churning = context.series.churning.iter();
-    let others = churning.filter(|(key, _)| !sites.iter().any(|of| is_leak(of, *key)));
-    let others = others.filter_map(|&(key, blocks)| {
+    let others = churning.filter(|other| !sites.iter().any(|of| is_leak(of, other.site)));
+    let others = others.filter_map(|other| {
         Some(Other {
-            layer: key.layer,
-            blocks: blocks as f64,
-            path: from_own_line(context, key)?,
+            layer: other.site.layer,
+            blocks: other.blocks as f64,
+            path: from_own_line(context, other.site)?,
         })
     });
     let others: Vec<Other<'_>> = others.collect();

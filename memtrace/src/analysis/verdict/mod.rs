@@ -26,6 +26,7 @@ mod quality;
 mod rule;
 mod shape;
 mod site;
+mod starters;
 mod stepped;
 mod subjects;
 mod survival;
@@ -46,7 +47,7 @@ use quality::Quality;
 
 pub(crate) use advice::{Advice, Longer};
 pub(crate) use class::{Class, Grade};
-pub(crate) use detectors::none::SHARED_MEANWHILE;
+pub(crate) use detectors::none::{SHARED_MEANWHILE, SLOWED_DOWN, UNEVEN_RISE};
 pub(crate) use diagnosis::{Diagnosis, ProcessAccount, Scope, Verdict};
 #[cfg(test)]
 pub(crate) use evidence::Statement;
@@ -106,6 +107,7 @@ pub(crate) fn diagnose(
     }
     diagnosis.stacks = overview.stacks;
     diagnosis.processes = overview.processes;
+    starters::assign(recording, &mut diagnosis)?;
     Ok(diagnosis)
 }
 
@@ -135,18 +137,14 @@ fn judge(
         replaced: series.kin.replaced,
     });
     let (mut verdicts, mut sites) = (judged.verdicts, judged.sites);
-    let keepers = Keepers {
-        series,
-        window: judged.window,
-        holders: &diagnosis.holders,
-        unsearched: diagnosis.unsearched.get(&series.row.id),
-        facts: facts
-            .iter()
-            .filter(|of| of.process == Some(series.row.id))
-            .collect(),
-        stacks,
-    };
+    let keepers = Keepers::new(series, judged.window, diagnosis, facts, stacks);
     keepers.assign(&mut sites);
+    let instead = types.and_then(|types| keepers.instead_of(types));
+    if let Some(types) = diagnosis.types.get_mut(&series.row.id)
+        && let Some(keeper) = instead
+    {
+        types.doubt(keeper);
+    }
     keepers::advise_on_mappings(&mut verdicts, &sites);
     if let Some(types) = diagnosis.types.get(&series.row.id) {
         objects::assign(&mut sites, types);

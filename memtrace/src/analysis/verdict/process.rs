@@ -84,17 +84,19 @@ pub(super) fn judge(
         too_short: is_short.then_some((lived, quality.least_life)),
         lost: quality.lost,
     });
-    let (own, window) = match (unreliable, &judged) {
-        (None, Ok(judged)) => order::find(&Judging {
-            context: &context,
-            judged,
-            sites: &sites,
-            machine,
-            whole: Window {
-                from: 0,
-                to: window.to,
-            },
-        }),
+    let whole = Window {
+        from: 0,
+        to: window.to,
+    };
+    let judging = judged.as_ref().ok().map(|judged| Judging {
+        context: &context,
+        judged,
+        sites: &sites,
+        machine,
+        whole,
+    });
+    let (own, window) = match (unreliable, &judging) {
+        (None, Some(judging)) => order::find(judging),
         (found, _) => (
             vec![found.unwrap_or_else(|| undetermined::finding(vec![]))],
             window,
@@ -120,8 +122,10 @@ pub(super) fn judge(
             advice::process(class, blamed.contains(&class), on_device, &context)
         }
     };
-    let rises = judged.is_ok_and(|judged| judged.trend.is_rising());
-    let named = Named::of(&context, rises);
+    let shared = judging.as_ref().and_then(Judging::shared_rise);
+    let shared = shared.map(|of| of.trend.slope);
+    let rises = judged.as_ref().is_ok_and(|of| of.trend.is_rising());
+    let named = Named::of(&context, rises, shared);
     let verdicts = findings
         .into_iter()
         .enumerate()

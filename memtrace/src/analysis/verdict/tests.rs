@@ -6,6 +6,7 @@ mod held;
 mod keeping;
 mod kinds;
 mod lines;
+mod meanwhile;
 mod older;
 mod passing;
 mod rates;
@@ -452,48 +453,6 @@ fn more_intervals_than_points_are_taken_together() {
     assert_eq!(anonymous.kind, Kind::Anonymous);
     let rate = found.verdicts[1].rate.unwrap();
     assert!((rate - MIB / 10.0).abs() < 0.005 * MIB, "{rate}");
-}
-
-fn beside(machine: &SystemSeries) -> Diagnosis {
-    let (_folder, recording) = record(&Course {
-        origin: Origin::Launched,
-        n: 100,
-        ends: false,
-        lost: 0,
-        heap: true,
-        at: &|_| heap(3.0, 20.0),
-    });
-    diagnose(&recording, machine, &Suppressions::default()).unwrap()
-}
-
-fn series(at: impl Fn(f64) -> f64) -> Vec<f64> {
-    (0..100).map(|t| at(f64::from(t))).collect()
-}
-
-#[test]
-fn a_flat_process_is_judged_by_the_machine() {
-    let machine = |kernel: f64, shared: f64, stalled: f64| SystemSeries {
-        times: series(|t| t),
-        total: 16.0 * 1024.0 * MIB,
-        kernel: series(|t| (500.0 + kernel * t) * MIB),
-        shared: series(|t| (50.0 + shared * t) * MIB),
-        stalled: series(|t| stalled * t),
-        swapped_out: series(|t| stalled * t * MIB),
-    };
-    let mentions_shared = |found: &Diagnosis| {
-        let mut evidence = found.verdicts[0].evidence.iter();
-        evidence.any(|of| of.kind.name == SHARED_MEANWHILE)
-    };
-    let quiet = beside(&machine(0.0, 0.0, 0.0));
-    expect(&quiet, Class::None);
-    assert!(!mentions_shared(&quiet), "{quiet:#?}");
-    expect(&beside(&machine(3.0, 0.0, 0.0)), Class::Kernel);
-    expect(&beside(&machine(0.0, 3.0, 0.0)), Class::MachineShmem);
-    // Less than a hundredth of its memory.
-    let little = beside(&machine(1.0, 1.0, 0.0));
-    expect(&little, Class::None);
-    assert!(mentions_shared(&little), "{little:#?}");
-    expect(&beside(&machine(0.0, 0.0, 0.3)), Class::Pressure);
 }
 
 /// The rows of the table of a kind, MiB, without those of nothing.

@@ -46,6 +46,14 @@ impl Types {
         types
     }
 
+    /// Takes it that the objects are probably kept by this, and not by the references that seem to be leaked.
+    pub(super) fn doubt(&mut self, keeper: Keeper) {
+        self.keeper = Some(keeper);
+        for of in &mut self.growing {
+            (of.examined, of.unreached) = (0, 0);
+        }
+    }
+
     /// Whether what keeps most of them keeps nearly all: then it fills every new arena.
     pub(crate) fn have_one_keeper(&self) -> bool {
         self.keeper.is_some() && self.kept >= NEARLY_ALL * self.rate()

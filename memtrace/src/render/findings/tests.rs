@@ -1,6 +1,7 @@
 //! Findings of diagnoses made by hand.
 
 mod jobs;
+mod meanwhile;
 
 use super::*;
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
         account::{Account, Kind, Term},
         verdict::{
             Absent, Amount, Evidence, Grade, Named as Sites, ProcessAccount, SHARED_MEANWHILE,
-            Scope, Statement,
+            Scope, Statement, UNEVEN_RISE,
         },
     },
     event::{Layer, StackId},
@@ -347,6 +348,8 @@ fn named(class: Class, largest: f64) -> String {
     found.accounts[0].named = Sites {
         largest: Some((SITE, largest)),
         creates_threads: Some(SITE),
+        starts_processes: Some(SITE),
+        ..Sites::default()
     };
     text(&found)
 }
@@ -378,20 +381,10 @@ fn a_line_is_named_even_if_none_is_to_blame() {
     let threads = named(Class::ThreadChurn, 1024.0);
     let line = "\n  created by    Classifier.forward  /srv/server.py:11\n";
     assert!(threads.contains(line), "{threads}");
+    let children = named(Class::ProcessLeak, 1024.0);
+    let line = "\n  started by    Classifier.forward  /srv/server.py:11\n";
+    assert!(children.contains(line), "{children}");
     assert!(!named(Class::FdLeak, 1024.0).contains("server.py"));
-}
-
-#[test]
-fn growth_of_the_machine_is_not_of_a_process() {
-    let mut found = leak();
-    let of_machine = || verdict(Class::MachineShmem, Scope::Process, 2_097_152.0);
-    found.verdicts = vec![of_machine(), of_machine()];
-    let text = text(&found);
-    assert!(
-        text.contains("\n  machine       2.0 MiB/s in total, not by process"),
-        "{text}"
-    );
-    assert!(!text.contains("server.py"), "{text}");
 }
 
 #[test]
@@ -410,35 +403,6 @@ fn page_locked_memory_has_its_line_although_the_site_is_undetermined() {
         text.contains("\n  allocated by  Classifier.forward"),
         "{text}"
     );
-}
-
-#[test]
-fn shared_memory_that_grows_meanwhile_is_mentioned_unless_a_process_has_it() {
-    static GROWS: Statement = Statement {
-        name: SHARED_MEANWHILE,
-        sentence: "files in /dev/shm",
-    };
-    let rate = 1_048_576.0;
-    let mut none = verdict(Class::None, Scope::Process, 0.0);
-    none.evidence = vec![Evidence {
-        kind: &GROWS,
-        values: vec![
-            ("growth", Amount::Change(30.0 * rate)),
-            ("length", Amount::Seconds(30.0)),
-        ],
-        limits: vec![],
-        of_runner_up: false,
-    }];
-    let mut found = leak();
-    found.verdicts = vec![none];
-    let mention = "\n  but           files in /dev/shm\n";
-    assert!(text(&found).contains(mention), "{}", text(&found));
-    let mut shmem = verdict(Class::Shmem, Scope::Process, 0.1 * rate);
-    shmem.process = ProcessId(2);
-    found.verdicts.push(shmem);
-    assert!(text(&found).contains(mention), "{}", text(&found));
-    found.verdicts[1].rate = Some(0.9 * rate);
-    assert!(!text(&found).contains(mention), "{}", text(&found));
 }
 
 #[test]

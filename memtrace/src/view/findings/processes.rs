@@ -1,12 +1,13 @@
-//! The processes of a finding: those that end while others take their place, and those that they started.
+//! The processes of a finding and their place: those that end while others take their place, and those that they started.
 
 use std::collections::BTreeSet;
 
 use crate::{
     analysis::{
         kin::most_at_once,
-        verdict::{Class, Diagnosis, Scope, Verdict},
+        verdict::{Amount, Class, Diagnosis, Scope, Verdict},
     },
+    event::Device,
     ledger::ProcessId,
     recording::ProcessRow,
 };
@@ -70,4 +71,13 @@ pub(super) fn growing_below(found: &Diagnosis, processes: &[&Verdict]) -> Vec<u3
 pub(crate) fn row(found: &Diagnosis, id: ProcessId) -> Option<&ProcessRow> {
     let at = found.processes.binary_search_by_key(&id, |row| row.id);
     Some(&found.processes[at.ok()?])
+}
+
+/// The device whose memory a verdict on a process is about; `None`: the process's own.
+pub(crate) fn place(process: &Verdict) -> Option<Device> {
+    let mut evidence = process.evidence.iter();
+    evidence.find_map(|of| match of.amount("device")? {
+        Amount::Device(device) => Some(*device),
+        _ => None,
+    })
 }

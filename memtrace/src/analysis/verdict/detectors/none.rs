@@ -8,7 +8,6 @@ use crate::analysis::{
         evidence::{Amount, Statement},
         finding::Finding,
         rule::{DESCRIPTION, Description, OfProcess, Rule},
-        shape::Shape,
         subjects::Judging,
         thresholds::PROCESS_FLOOR,
     },
@@ -30,9 +29,6 @@ static VISIBLE: Statement = Statement {
     sentence: "growth of {rate} would have been detected",
 };
 
-/// Least growth of the machine's shared memory that is mentioned, bytes.
-const SHARED_FLOOR: f64 = 4.0 * 1024.0 * 1024.0;
-
 /// Name of the evidence that shared memory of the machine grows.
 pub(crate) const SHARED_MEANWHILE: &str = "shared_meanwhile";
 
@@ -40,6 +36,25 @@ static SHARED: Statement = Statement {
     name: SHARED_MEANWHILE,
     sentence: "shared memory of the machine {growth} in {length}, by this process or another: `ls -lt /dev/shm` shows the newest files",
 };
+
+/// Name of the evidence that memory rose, though too little or too unevenly to be called growth.
+pub(crate) const UNEVEN_RISE: &str = "rises_unevenly";
+
+static UNEVEN: Statement = Statement {
+    name: UNEVEN_RISE,
+    sentence: "resident memory {growth} in {length:.0}, {rate}, too little or too unevenly to tell whether it goes on: record longer",
+};
+
+/// Name of the evidence that tracing slows the program down.
+pub(crate) const SLOWED_DOWN: &str = "slowed_down";
+
+static SLOWED: Statement = Statement {
+    name: SLOWED_DOWN,
+    sentence: "it allocated {allocations} times a second, although tracing slowed it down: untraced, it does more, and what leaks grows as much faster",
+};
+
+/// Allocations per second from which tracing takes a tenth of the time or more: at least 2 µs for each, with its release.
+const BUSY: f64 = 50_000.0;
 
 static PASSES: Statement = Statement {
     name: "comes_and_goes",
@@ -82,24 +97,32 @@ fn passing(judging: &Judging) -> Option<Finding> {
 
 pub(super) const OTHERWISE: Rule<OfProcess> = Rule {
     class: Class::None,
-    evidence: "with the growth per second that would have been detected, and the machine's shared memory if that rises steadily by 4 MiB or more",
+    evidence: "with the growth per second that would have been detected; the growth if it was 256 KiB or more and its interval is above 0; allocations per second, if 50,000 or more; and the machine's shared memory if that rises steadily by 4 MiB or more",
     find: OfProcess::Otherwise(finding),
 };
 
 pub(in super::super) fn finding(judging: &Judging) -> Finding {
     let trend = &judging.judged.trend;
-    let shared = judging.of_machine(&judging.machine.shared, SHARED_FLOOR);
-    let shared = shared.filter(|of| of.shape() == Shape::Steady);
-    let shared = shared.map(|of| {
+    let shared = judging.shared_rise().map(|of| {
         let (growth, seconds) = of.trend.measured();
         SHARED.with([
             ("growth", Amount::Change(growth)),
             ("length", Amount::Seconds(seconds)),
         ])
     });
+    let is_uneven = trend.interval.0 > 0.0 && trend.growth() >= PROCESS_FLOOR;
+    let uneven = is_uneven.then(|| UNEVEN.of(trend));
+    let Context { series, window, .. } = judging.context;
+    let allocations = window.rate(&series.allocations, &series.times);
+    let is_slowed = allocations >= BUSY;
+    let slowed = || SLOWED.with([("allocations", Amount::Count(allocations))]);
     Finding {
         class: Class::None,
-        grade: Grade::B,
+        grade: if is_uneven || is_slowed {
+            Grade::C
+        } else {
+            Grade::B
+        },
         evidence: [
             FLAT.with([
                 ("length", Amount::Seconds(trend.to - trend.from)),
@@ -109,6 +132,8 @@ pub(in super::super) fn finding(judging: &Judging) -> Finding {
             VISIBLE.with([("rate", Amount::BytesPerSecond(judging.judged.detectable()))]),
         ]
         .into_iter()
+        .chain(uneven)
+        .chain(is_slowed.then(slowed))
         .chain(shared)
         .collect(),
         runner_up: None,

@@ -1,6 +1,7 @@
 //! Finds the keeper of each site of a process: the one seen in memory ([`seen`]), or else a guess ([`guessed`]).
 
 mod absent;
+mod copied;
 mod graphs;
 mod guessed;
 mod keeper;
@@ -13,7 +14,7 @@ mod seen;
 use super::{
     advice::Advice,
     class::Class,
-    diagnosis::{Scope, Verdict},
+    diagnosis::{Diagnosis, Scope, Verdict},
     thresholds::OF_RESIDUAL,
     types::Types,
 };
@@ -39,21 +40,50 @@ pub(crate) use seen::{alike, filling_line, keeper as keeper_of};
 
 /// What the search for keepers reads.
 pub(super) struct Keepers<'a> {
-    pub(super) series: &'a ProcessSeries,
-    pub(super) window: Window,
+    series: &'a ProcessSeries,
+    window: Window,
     /// Holders seen in memory.
-    pub(super) holders: &'a FastMap<SiteKey, Holders>,
+    holders: &'a FastMap<SiteKey, Holders>,
     /// Why there are none.
-    pub(super) unsearched: Option<&'a Unsearched>,
+    unsearched: Option<&'a Unsearched>,
     /// About the process.
-    pub(super) facts: Vec<&'a Fact>,
-    pub(super) stacks: &'a Stacks,
+    facts: Vec<&'a Fact>,
+    stacks: &'a Stacks,
+    /// Probably keeps Python's objects, although something else seemed to: see [`copied`].
+    copied: Option<Keeper>,
 }
 
 /// A keeper, and the site of its own memory if it is known.
 type Found = (Keeper, Option<SiteKey>);
 
-impl Keepers<'_> {
+impl<'a> Keepers<'a> {
+    pub(super) fn new(
+        series: &'a ProcessSeries,
+        window: Window,
+        diagnosis: &'a Diagnosis,
+        facts: &'a [Fact],
+        stacks: &'a Stacks,
+    ) -> Self {
+        let process = series.row.id;
+        let types = diagnosis.types.get(&process);
+        let facts = facts.iter().filter(|of| of.process == Some(process));
+        Self {
+            series,
+            window,
+            holders: &diagnosis.holders,
+            unsearched: diagnosis.unsearched.get(&process),
+            facts: facts.collect(),
+            stacks,
+            copied: types.and_then(|types| copied::keeper(series, window, types, stacks)),
+        }
+    }
+
+    /// What probably keeps Python's objects instead of the references that seem to be leaked.
+    pub(super) fn instead_of(&self, types: &Types) -> Option<Keeper> {
+        let seems = types.keeper.as_ref().is_some_and(seems_leaked);
+        self.copied.clone().filter(|_| seems)
+    }
+
     /// Adds the keeper to each verdict. The site of a keeper's own buffer becomes part of the leak that it keeps.
     pub(super) fn assign(&self, sites: &mut Vec<Verdict>) {
         let mut buffers = Vec::new();
@@ -140,10 +170,16 @@ impl Keepers<'_> {
         let seen = seen.filter(|(keeper, _)| is_of_leak || is_open && keeper.is_certain());
         let holders = self.holders.get(key);
         let is_answered = || holders.is_some_and(|of| !of.ways.is_empty());
+        // It only seems so.
+        let is_of_search = |keeper: &Keeper| self.copied.is_none() || !seems_leaked(keeper);
+        let seen = seen.filter(|(keeper, _)| is_of_search(keeper));
         match seen {
             // Its memory may have moved between the end of the recording and the search.
             Some((keeper, _)) if keeper.lacks_line() => Some(self.with_line(keeper, class, key)),
             Some(seen) => Some(seen),
+            None if is_of_leak && key.layer == Layer::Python && self.copied.is_some() => {
+                self.copied.clone().map(|keeper| (keeper, None))
+            }
             // The search saw what holds objects in these arenas, and it is not one container.
             None if key.layer == Layer::Python && is_answered() => None,
             // What was seen of some blocks is better than a guess about all.
@@ -181,6 +217,11 @@ impl Keepers<'_> {
         let (keeper, buffer) = guessed::keeper(leak, self.series, self.window, self.stacks)?;
         Some((keeper, Some(buffer)))
     }
+}
+
+/// Whether what keeps something is a reference that nothing seen in memory has.
+fn seems_leaked(keeper: &Keeper) -> bool {
+    matches!(keeper.how, How::Surplus { .. })
 }
 
 fn leaks(class: Class) -> bool {

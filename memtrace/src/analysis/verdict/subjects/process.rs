@@ -19,6 +19,9 @@ use crate::analysis::{
 /// Least growth of the machine's own memory, bytes: it drifts by more than a process does.
 const MACHINE_FLOOR: f64 = 32.0 * 1024.0 * 1024.0;
 
+/// Least growth of the machine's shared memory that is mentioned, bytes.
+const SHARED_FLOOR: f64 = 4.0 * 1024.0 * 1024.0;
+
 /// The same as a share of the machine's memory: on a large machine other programs alone account for
 /// more.
 const OF_MACHINE: f64 = 0.01;
@@ -134,8 +137,14 @@ impl Judging<'_> {
     }
 
     /// The course of the machine's memory; growth below `floor` does not count.
-    pub(in super::super) fn of_machine(&self, values: &[f64], floor: f64) -> Option<Judged> {
+    fn of_machine(&self, values: &[f64], floor: f64) -> Option<Judged> {
         Judged::of(&self.machine.times, values, warm_up(values), floor).ok()
+    }
+
+    /// The course of the machine's shared memory, if that rises steadily and enough to be mentioned.
+    pub(in super::super) fn shared_rise(&self) -> Option<Judged> {
+        let judged = self.of_machine(&self.machine.shared, SHARED_FLOOR);
+        judged.filter(|of| of.shape() == Shape::Steady)
     }
 }
 

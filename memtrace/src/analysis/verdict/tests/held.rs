@@ -466,3 +466,41 @@ fn what_a_container_with_a_limit_keeps_is_a_cache() {
     expect(&with_limit(None), Class::Leak);
     expect(&with_limit(Some(5000)), Class::Cache);
 }
+
+#[test]
+fn what_a_container_keeps_that_is_copied_to_add_to_it_is_no_leaked_reference() {
+    let kept = |size: fn(f64) -> f64| {
+        let mut of_type = growing_type("method", WayKind::Surplus(history(None)));
+        // One every two seconds.
+        let objects = |count| Objects {
+            time_ns: count * 2_000_000_000,
+            count,
+            bytes: 64 * count,
+        };
+        (of_type.first, of_type.last) = (objects(0), objects(50));
+        let found = attached(&|t| {
+            let blocks = 1 + t as u64 % 2;
+            let copies = size(t) * blocks as f64;
+            Moment {
+                memory: resident(20.0 + t, 2.0, 0.0),
+                sites: vec![
+                    (HEAP, "tuple_concat;python:subscribe", false, copies, blocks),
+                    site(Layer::Python, "python:handle", t),
+                ],
+                types: vec![of_type.clone()],
+                ..Moment::default()
+            }
+        });
+        let types = found.types.values().next();
+        let keeper = types.and_then(|types| types.keeper.clone()).unwrap();
+        let arenas = found.verdicts.iter().find_map(|of| of.keeper.clone());
+        assert!(arenas.is_none_or(|of| of.how.name() == keeper.how.name()));
+        let line = keeper.line.and_then(|line| line.function);
+        (keeper.how.name(), line.unwrap_or_default())
+    };
+    let copied = ("container", "subscribe".to_owned());
+    assert_eq!(kept(|t| 100_000.0 + 4_000.0 * t), copied);
+    let leaked = ("surplus-reference", String::new());
+    assert_eq!(kept(|_| 100_000.0), leaked, "a block of one size");
+    assert_eq!(kept(|t| 200_000.0 - 1_000.0 * t), leaked);
+}
