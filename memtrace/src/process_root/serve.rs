@@ -167,7 +167,9 @@ fn is_real(found: &File, request: &Request) -> io::Result<bool> {
     if unsafe { libc::fstatfs(found.as_raw_fd(), &raw mut about) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(match about.f_type {
+    // Signed with glibc, unsigned with musl.
+    let kind = i64::from_ne_bytes(about.f_type.to_ne_bytes());
+    Ok(match kind {
         libc::TMPFS_MAGIC | libc::HUGETLBFS_MAGIC | RAMFS_MAGIC => true,
         libc::FUSE_SUPER_MAGIC => mount_of(found, request.pid)?.is_some_and(|it| is_by_root(&it)),
         // The kernel reads the layers of an overlay with the rights of the user who mounted it, FUSE included.
