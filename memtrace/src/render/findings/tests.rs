@@ -1,6 +1,7 @@
 //! Findings of diagnoses made by hand.
 
 mod jobs;
+mod older;
 
 use super::*;
 use crate::{

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use crate::{
     analysis::{
         kin::most_at_once,
-        verdict::{Class, Diagnosis, Scope, Verdict},
+        verdict::{Class, Diagnosis, Scope, Verdict, is_of_older},
     },
-    ledger::ProcessId,
+    ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
 
@@ -38,6 +38,13 @@ pub(super) fn replaced_by(found: &Diagnosis, verdict: &Verdict) -> Option<u64> {
     let accounts = &found.accounts;
     let at = accounts.binary_search_by_key(&verdict.process, |of| of.process);
     accounts[at.ok()?].replaced
+}
+
+/// Whether blocks of a site took the place of older ones.
+pub(super) fn replaces_older(found: &Diagnosis, site: SiteKey) -> bool {
+    let mut verdicts = found.verdicts.iter();
+    let of_site = verdicts.find(|of| of.scope == Scope::Site(site));
+    of_site.is_some_and(|of| of.evidence.iter().any(is_of_older))
 }
 
 /// Processes that grow, below some that do not.
