@@ -21,6 +21,8 @@ pub(crate) struct Kin {
     /// If it comes and goes with others of the same parent and program: how many of these ended while others took their
     /// place.
     pub(crate) replaced: Option<u64>,
+    /// It is a child, and others of its program ended.
+    pub(crate) is_like_ended: bool,
     /// Its parent, if that is in the recording.
     pub(crate) parent: Option<ProcessId>,
     /// Children that it started while recording: those that did not end before it, and the others.
@@ -34,7 +36,8 @@ pub(crate) struct Kin {
 impl Kin {
     /// Whether the process is a child that ended, or will, as others like it did.
     pub(crate) fn is_passing(&self, row: &ProcessRow) -> bool {
-        self.is_child && (row.ended_ns.is_some() || self.replaced.is_some())
+        let ends = row.ended_ns.is_some() || self.replaced.is_some() || self.is_like_ended;
+        self.is_child && ends
     }
 }
 
@@ -68,6 +71,10 @@ fn of_rows(rows: &[ProcessRow], now: u64) -> FastMap<ProcessId, Kin> {
         .values()
         .flat_map(|rows| replaced(rows, now))
         .collect();
+    let ended = rows
+        .iter()
+        .filter(|row| row.ended_ns.is_some() || row.is_group());
+    let ended: HashSet<_> = ended.filter(|row| is_child(row)).map(program).collect();
     let mut all: FastMap<ProcessId, Kin> = FastMap::default();
     let mut latest: HashMap<u32, &ProcessRow> = HashMap::new();
     for row in rows {
@@ -77,6 +84,7 @@ fn of_rows(rows: &[ProcessRow], now: u64) -> FastMap<ProcessId, Kin> {
             is_child: is_child(row),
             is_parent: parents.contains(&row.tgid),
             replaced: replaced.get(&row.id).copied(),
+            is_like_ended: is_child(row) && ended.contains(&program(row)),
             parent: parent.map(|parent| parent.id),
             ..Kin::default()
         };
@@ -259,6 +267,28 @@ mod tests {
         assert_eq!((of(4).running, of(4).ended), (1, 0));
         assert_eq!(of(3).parent, Some(ProcessId(0)));
         assert_eq!(of(4).parent, None);
+    }
+
+    #[test]
+    fn a_child_whose_program_ends_otherwise_is_passing() {
+        let child = |id, ppid, ended_ns, words: &[&str]| ProcessRow {
+            id: ProcessId(id),
+            tgid: 100 + id,
+            ppid,
+            origin: Origin::Child,
+            ended_ns,
+            ..row(words)
+        };
+        let rows = [
+            child(0, 1, None, &["sh"]),
+            child(1, 100, Some(20), &["sleep", "1"]),
+            child(2, 100, None, &["sleep", "2"]),
+            child(3, 100, None, &["server"]),
+        ];
+        let all = of_rows(&rows, NOW);
+        let passing = rows.iter().filter(|row| all[&row.id].is_passing(row));
+        let passing: Vec<u32> = passing.map(|row| row.id.0).collect();
+        assert_eq!(passing, [1, 2]);
     }
 
     #[test]

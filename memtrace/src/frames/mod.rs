@@ -35,7 +35,8 @@ pub(crate) use installed::installed;
 pub(crate) use interpreter::marks as interpreter_marks;
 pub(crate) use language::{Language, language};
 pub(crate) use own_line::{
-    compared_line, extension, is_of_language, is_of_program, library_call, own_line, program_line,
+    callers, compared_line, extension, is_of_language, is_of_program, library_call, own_line,
+    program_line,
 };
 pub(crate) use runtime::Runtime;
 pub(crate) use unresolved::{Cause, Unresolved};

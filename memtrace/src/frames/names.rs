@@ -28,6 +28,9 @@ pub(crate) fn plain(frame: &Frame) -> String {
         return format!("C.{} (called by Go code)", clean(name));
     }
     match &frame.function {
+        Some(function) if function.starts_with("Unsafe_AllocateMemory") => {
+            "Unsafe.allocateMemory (Java's direct buffers use it)".into()
+        }
         Some(function) if !frame.is_python() => clean(&symbol::plain(function)),
         _ => name(frame),
     }

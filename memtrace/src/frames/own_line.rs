@@ -34,6 +34,7 @@ const SOURCES: &[&str] = &[
     "/.cargo/git/",
     "/go/pkg/mod/",
     "/include/c++/",
+    "/usr/include/",
 ];
 
 /// Files of the libraries of C and C++.
@@ -140,6 +141,28 @@ pub(crate) fn program_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
     })
 }
 
+/// Callers that are named: further out, they say little.
+const CALLERS: usize = 3;
+
+/// The program's functions that called its own native line, the nearest first, in a stack as above: the line may be that of a
+/// pool or of another allocator of the program's. Everything is called by `main`.
+pub(crate) fn callers<'a>(frames: &[&'a Frame]) -> Vec<&'a Frame> {
+    let Some(own) = own_line(frames).filter(|own| is_of_program(own)) else {
+        return vec![];
+    };
+    let outwards = frames.iter().copied();
+    let outwards = outwards.skip_while(|frame| !std::ptr::eq(*frame, own));
+    let named = outwards.filter(|frame| is_of_program(frame) && frame.function.is_some());
+    let mut named: Vec<&Frame> = named.collect();
+    named.dedup_by_key(|frame| &frame.function);
+    let is_main = |frame: &Frame| {
+        let name = frame.function.as_deref().map(plain).unwrap_or_default();
+        name == "main" || name == "main.main" || name.ends_with("::main")
+    };
+    let callers = named.into_iter().skip(1).take_while(|of| !is_main(of));
+    callers.take(CALLERS).collect()
+}
+
 /// As [`own_line`], but the innermost function of a library counts, too: growth is compared between machines there, because
 /// libraries may differ.
 pub(crate) fn compared_line<'a>(frames: &[&'a Frame]) -> Option<&'a Frame> {
@@ -181,6 +204,34 @@ pub(crate) fn extension<'a>(frames: impl Iterator<Item = &'a Frame>) -> Option<&
 mod tests {
     use super::*;
     use crate::frames::fixture::{native, python};
+
+    #[test]
+    fn callers_are_those_of_the_program_up_to_main() {
+        let [map, pool, open, serve, main] = [
+            "chunk_map",
+            "Pool<Session>::take(int)",
+            "session_open",
+            "serve",
+            "app::main",
+        ]
+        .map(|name| native(name, "/srv/program"));
+        let start = native("_start", "/srv/program");
+        let mmap = native("__mmap64", "/usr/lib/libc.so.6");
+        let each = native("std::__invoke(void (*)())", "/srv/program");
+        let names = |frames: &[&Frame]| -> Vec<String> {
+            let callers = callers(frames).into_iter();
+            callers.filter_map(|of| of.function.clone()).collect()
+        };
+        let stack = [
+            &mmap, &map, &pool, &pool, &each, &open, &serve, &main, &start,
+        ];
+        let near = ["Pool<Session>::take(int)", "session_open", "serve"];
+        assert_eq!(names(&stack), near);
+        assert_eq!(names(&stack[5..]), ["serve"]);
+        assert_eq!(names(&[&map, &main, &start]), [""; 0]);
+        let line = python("handle", "/srv/server.py", 6);
+        assert_eq!(names(&[&map, &pool, &line]), [""; 0]);
+    }
 
     #[test]
     fn own_lines_come_before_library_lines() {

@@ -16,6 +16,9 @@ use super::{
 /// The global operators of C++, but no class's own, which begins with the class.
 const OPERATORS: &[&str] = &["operator new", "operator new[]"];
 
+/// Java's, in libjvm.so.
+const JAVA: &[&str] = &["os::malloc", "os::realloc"];
+
 /// From Rust's `alloc` crate down to the allocator.
 const RUST: &[&str] = &[
     "<alloc::alloc::Global as ",
@@ -80,6 +83,7 @@ impl Wrappers {
         let base = function.split('(').next().unwrap_or(function);
         base.ends_with("@plt")
             || OPERATORS.contains(&base)
+            || JAVA.contains(&base)
             || ALLOCATORS.iter().any(|of| of.inner.contains(&base))
             || self.prefixes().any(|prefix| {
                 let name = base.strip_prefix(prefix);
@@ -110,6 +114,7 @@ mod tests {
             "operator new(unsigned long)",
             "operator new[](unsigned long, std::align_val_t, std::nothrow_t const&)",
             "operator new",
+            "os::malloc(unsigned long, MEMFLAGS)",
             "malloc",
             "__libc_calloc",
             "_rjem_realloc",

@@ -106,7 +106,9 @@ pub(super) fn words(advice: &Advice, tgid: u32) -> String {
                 "list the mappings with `sort /proc/{tgid}/maps`; `/proc/sys/vm/max_map_count` has the limit"
             );
         }
-        Advice::Unmap => "call munmap() for these mappings when they are no longer needed",
+        Advice::Unmap => {
+            "call munmap() for these mappings when they are no longer needed; if an allocator of your own maps them, look for the caller that gives nothing back"
+        }
         Advice::KeepSymbols => {
             "keep the symbols of that file, and record again: without them, code that takes this memory may be an allocator that memtrace does not know"
         }

@@ -187,7 +187,7 @@ pub(super) fn items(finding: &Finding, found: &Diagnosis) -> Vec<Item> {
             items.extend(rate.and_then(|rate| beyond(verdict.class, line, rate)));
             items.extend(line.allocates.map(|frame| allocated(line, frame)));
             items.extend(line.calls.map(|frame| named("calling", "", frame)));
-            items.extend(caller(line).map(|frame| named("called by", "", frame)));
+            items.extend(called_by(line));
             items.extend(also(line));
             let types = types_of(finding, found).filter(|_| line.has_arenas());
             items.extend(types.map(objects));
@@ -317,6 +317,19 @@ fn allocated(line: &Line, frame: &Frame) -> Item {
 fn caller<'a>(line: &Line<'a>) -> Option<&'a Frame> {
     let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
     line.called_by.filter(|_| !is_filled)
+}
+
+/// The caller that leaks, or else those that led here.
+fn called_by(line: &Line) -> Option<Item> {
+    const LABEL: &str = "called by";
+    if let Some(frame) = caller(line) {
+        return Some(named(LABEL, "", frame));
+    }
+    let is_filled = line.keeper.is_some_and(|keeper| keeper.line.is_some());
+    let callers = line.callers.iter().filter(|_| !is_filled);
+    let callers: Vec<String> = callers.map(|frame| names::plain(frame)).collect();
+    let text = cut(&callers.join(" ← "), COLUMNS - CONTENT);
+    (!text.is_empty()).then(|| Item::new(LABEL, text))
 }
 
 /// The other lines whose blocks the same container keeps.

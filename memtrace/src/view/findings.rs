@@ -24,7 +24,7 @@ use crate::{
         },
     },
     event::Layer,
-    frames::{Frame, is_of_language, is_of_program, library_call, own_line},
+    frames::{Frame, callers, is_of_language, is_of_program, library_call, own_line},
     ledger::{ProcessId, SiteKey},
 };
 
@@ -63,6 +63,8 @@ pub(crate) struct Line<'a> {
     pub(crate) allocates: Option<&'a Frame>,
     /// The caller that leaks, if the line allocates for others, too.
     pub(crate) called_by: Option<&'a Frame>,
+    /// The program's functions that called it, the nearest first.
+    pub(crate) callers: Vec<&'a Frame>,
     /// The runtime whose own code requested it for its heap.
     pub(crate) runtime: Option<&'static str>,
     /// The function of a library that the line called for it.
@@ -117,7 +119,7 @@ impl<'a> Line<'a> {
             std::mem::swap(&mut self.allocates, &mut other.allocates);
             std::mem::swap(&mut self.are_arenas, &mut other.are_arenas);
             // Those were of the line of arenas.
-            (self.called_by, self.calls) = (None, None);
+            (self.called_by, self.calls, self.callers) = (None, None, vec![]);
             other.bytes = self.bytes - of_others;
         }
     }
@@ -390,6 +392,7 @@ fn lines<'a>(found: &'a Diagnosis, process: &'a Verdict, all: &[&'a Verdict]) ->
         let line = Line {
             allocates: own,
             called_by: verdict.caller.as_ref(),
+            callers: callers(&frames),
             runtime: runtime.map(|of| of.name),
             calls: library_call(&frames),
             others: Vec::new(),
@@ -496,9 +499,7 @@ fn add<'a>(lines: &mut Vec<Line<'a>>, line: Line<'a>, blocks: fn(f64, f64) -> f6
         is_runtime || are_same(known.allocates, line.allocates) && has_caller
     };
     match known.find(is_same) {
-        Some(known) => {
-            known.absorb(line, blocks);
-        }
+        Some(known) => known.absorb(line, blocks),
         None => lines.push(line),
     }
     sort(lines);

@@ -57,6 +57,7 @@ pub(crate) use keepers::{
 };
 #[cfg(test)]
 pub(crate) use named::Named;
+pub(crate) use offset::is_of_older;
 #[cfg(test)]
 pub(crate) use tests::assert_agrees;
 pub(crate) use thresholds::REPORTED;

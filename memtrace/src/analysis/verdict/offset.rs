@@ -34,7 +34,7 @@ static OLDER: Statement = Statement {
 };
 
 /// Whether this is the evidence that blocks took the place of those from before the recording.
-pub(super) fn is_of_older(evidence: &Evidence) -> bool {
+pub(crate) fn is_of_older(evidence: &Evidence) -> bool {
     evidence.kind.name == OLDER.name
 }
 

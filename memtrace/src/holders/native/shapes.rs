@@ -11,7 +11,7 @@ pub(in crate::holders) fn node_of(
     if is_tree_node(memory, block) == Some(true) {
         return Some("node of a std::map or std::set");
     }
-    (is_list_node(memory, block) == Some(true)).then_some("node of a std::list")
+    (is_list_node(memory, block) == Some(true)).then_some("node of a linked list")
 }
 
 /// `std::_Rb_tree_node_base` of libstdc++: { colour, parent, left, right }.
@@ -94,7 +94,7 @@ mod tests {
             (0x1200, [0x1300, 0x1100, 7, 7]),
             (0x1300, [0x1100, 0x1200, 7, 7]),
         ];
-        assert_eq!(node(&memory(&list), 0x1200), Some("node of a std::list"));
+        assert_eq!(node(&memory(&list), 0x1200), Some("node of a linked list"));
         assert_eq!(node(&memory(&list[..2]), 0x1200), None);
         // An empty list is a container, no node.
         assert_eq!(

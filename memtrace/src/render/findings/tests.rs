@@ -2,6 +2,7 @@
 
 mod jobs;
 mod meanwhile;
+mod older;
 
 use super::*;
 use crate::{

@@ -56,11 +56,15 @@ pub(super) fn place(path: &Path) -> String {
     if let Some((first, nodes)) = path.chain() {
         let of_type = path.steps[first].type_name.as_deref();
         let of_type = of_type.filter(|name| !name.is_empty()).unwrap_or("blocks");
+        let of_type = match of_type.strip_prefix("node of ") {
+            Some(container) => format!("nodes of {container}"),
+            None => of_type.to_owned(),
+        };
         let from = place_of(path, Some(first));
         return format!(
             "a chain of {} {} from {from}",
             grouped(nodes),
-            clean(of_type)
+            clean(&of_type)
         );
     }
     if let (Some(expression), None) = (&path.expression, path.container) {

@@ -1,6 +1,6 @@
 //! Lines that a finding names although no verdict blames them: where to look first.
 
-use super::processes::place;
+use super::processes::{place, replaces_older};
 use crate::{
     analysis::verdict::{Class, Diagnosis, Keeper, Verdict, keeper_of},
     frames::{Frame, own_line},
@@ -63,7 +63,7 @@ pub(super) fn named<'a>(found: &'a Diagnosis, process: &Verdict) -> Option<Named
             // More took the place of other memory, and much less is not what grows.
             let of_all = process.rate.filter(|all| *all > 0.0);
             let of_all = of_all.map_or(1.0, |all| rate / all);
-            let is_flat = process.class == Class::None;
+            let is_flat = process.class == Class::None || replaces_older(found, site);
             if of_all < LEAST_NAMED || is_flat && of_all > MOST_NAMED {
                 return None;
             }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use crate::{
     analysis::{
         kin::most_at_once,
-        verdict::{Amount, Class, Diagnosis, Scope, Verdict},
+        verdict::{Amount, Class, Diagnosis, Scope, Verdict, is_of_older},
     },
     event::Device,
-    ledger::ProcessId,
+    ledger::{ProcessId, SiteKey},
     recording::ProcessRow,
 };
 
@@ -39,6 +39,13 @@ pub(super) fn replaced_by(found: &Diagnosis, verdict: &Verdict) -> Option<u64> {
     let accounts = &found.accounts;
     let at = accounts.binary_search_by_key(&verdict.process, |of| of.process);
     accounts[at.ok()?].replaced
+}
+
+/// Whether blocks of a site took the place of older ones.
+pub(super) fn replaces_older(found: &Diagnosis, site: SiteKey) -> bool {
+    let mut verdicts = found.verdicts.iter();
+    let of_site = verdicts.find(|of| of.scope == Scope::Site(site));
+    of_site.is_some_and(|of| of.evidence.iter().any(is_of_older))
 }
 
 /// Processes that grow, below some that do not.
