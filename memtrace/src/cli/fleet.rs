@@ -118,12 +118,9 @@ fn read(path: &Path, given: Option<bool>) -> anyhow::Result<Reading> {
     let found = verdict::diagnose(&recording, &machine, &Suppressions::default())?;
     let findings = findings(&found, &Filter::default());
     let first = findings.first();
-    let line = first.and_then(|finding| match (finding.lines.first(), &finding.named) {
-        (Some(line), _) => line.allocates.cloned(),
-        (None, Some(Named::Largest { line, .. } | Named::CreatesThreads(line))) => {
-            Some((*line).clone())
-        }
-        (None, None) => None,
+    let line = first.and_then(|finding| match finding.lines.first() {
+        Some(line) => line.allocates,
+        None => finding.named.as_ref().map(Named::line),
     });
     let mut facts = Facts::new();
     for fact in recording.facts()? {
@@ -134,7 +131,7 @@ fn read(path: &Path, given: Option<bool>) -> anyhow::Result<Reading> {
         facts,
         class: first.map_or(verdict::Class::Undetermined, |of| of.verdict.class),
         rate: first.and_then(|of| of.verdict.rate),
-        line,
+        line: line.cloned(),
         given,
     })
 }

@@ -26,7 +26,14 @@ pub(crate) enum Named<'a> {
     CreatesThreads(&'a Frame),
 }
 
-impl Named<'_> {
+impl<'a> Named<'a> {
+    pub(crate) fn line(&self) -> &'a Frame {
+        match self {
+            Named::Largest { line, .. } | Named::MapsShared { line, .. } => line,
+            Named::StartsProcesses(line) | Named::CreatesThreads(line) => line,
+        }
+    }
+
     pub(crate) fn keeper(&self) -> Option<&Keeper> {
         match self {
             Named::Largest { keeper, .. } => keeper.as_deref(),
