@@ -43,6 +43,6 @@ fn the_c_example_ends_with_the_line_and_its_keeper() {
     demo(
         "c",
         "allocated by  remember_answer  ",
-        "kept by       cache",
+        " blocks from leak: cache ",
     );
 }
