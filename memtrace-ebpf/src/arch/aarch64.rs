@@ -9,7 +9,6 @@ use aya_ebpf::helpers::bpf_ktime_get_ns;
 use memtrace_common::unwind::{Registers, held};
 
 use super::Arguments;
-use crate::memory::word_or_zero;
 #[cfg(feature = "legacy")]
 use crate::{atomic::increment, held::keep_order};
 
@@ -124,22 +123,10 @@ fn of_caller(registers: &pt_regs, pc: u64) -> Registers {
     }
 }
 
-/// Words below the stack pointer at its entry among which a function has its frame record: frames of allocators are small.
-const FRAME_WORDS: u64 = 64;
-
-// VERIFIER: a global function.
-/// Where the return address is that was replaced by `present`, of a function whose entry saw the stack pointer `entry`; 0 if
-/// it is not found. The function has saved it somewhere in its frame.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub(crate) extern "C" fn return_slot(entry: u64, present: u64) -> u64 {
-    for word in 1..=FRAME_WORDS {
-        let slot = entry.wrapping_sub(word * 8);
-        if word_or_zero(slot) == present {
-            return slot;
-        }
-    }
-    0
+/// The pauser looks for the return address in the frame below `entry`: the function has saved it anywhere there.
+#[inline(always)]
+pub(crate) fn return_slot(entry: u64, _present: u64) -> u64 {
+    entry
 }
 
 /// Whether a thread that calls itself `id` (pthread_self) is the one with this thread pointer: its descriptor ends there,

@@ -5,7 +5,7 @@ mod instructions;
 pub(super) mod native;
 
 pub(super) use instructions::{
-    addresses_taken, forwards, jumps, probe_site, returns, words_loaded,
+    addresses_taken, forwards, jumps, probe_site, returns, signs_returns, words_loaded,
 };
 
 /// Number of general registers, which `struct pt_regs` begins with (arch/arm64/include/asm/ptrace.h); `sp` follows.

@@ -14,11 +14,11 @@ use x86_64::native;
 #[cfg(test)]
 pub(crate) use native::here;
 pub(crate) use native::{
-    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXCEPTIONS_PASS, EXTRA, FP,
-    IN_SIGNAL_FRAME, PC, RETURN_EINTR, SP, STORAGE_TABLE, SystemCall, THREAD_OFFSET,
+    ADDRESS_BITS, CFA_AT_ENTRY, CONTROL_BELOW_TOP, ELF_MACHINE, EXTRA, FP, IN_SIGNAL_FRAME, PC,
+    RETURN_EINTR, SP, STORAGE_TABLE, STRUCTURES_BY_POINTER, SystemCall, THREAD_OFFSET,
     THREAD_POINTER, TRAMPOLINE, ThreadRegisters, UnwindCache, UnwindRegisters, Unwinder, VENDOR,
-    control, frame_pointer, general, interrupted, is_control, read_registers, storage,
-    thread_pointer, unwind_registers, unwinding_from, write_registers,
+    control, frame_pointer, general, has_signatures, interrupted, is_control, read_registers,
+    storage, thread_pointer, unwind_registers, unwinding_from, write_registers,
 };
 pub(crate) use site::{Cost, Forward, Places, ProbeSite, Reads, Why};
 pub(crate) use tracee::{Request, Tracee};
@@ -90,6 +90,11 @@ pub(crate) fn returns(architecture: Architecture, body: &[u8]) -> Vec<u64> {
         Architecture::Aarch64 => aarch64::returns(body),
         Architecture::Other(_) => Vec::new(),
     }
+}
+
+/// Whether some function whose code is in `code` signs its return address.
+pub(crate) fn signs_returns(architecture: Architecture, code: &[u8]) -> bool {
+    architecture == Architecture::Aarch64 && aarch64::signs_returns(code)
 }
 
 /// Target of a function that only jumps, whose code is `body` at address `start`; `None` for all others.

@@ -4,7 +4,7 @@
 use memtrace_common::loss::Reason;
 
 use super::{collector::Collector, location::ModuleIndex};
-use crate::{arch, bpf::TracerError, probes::Probe, process::memory};
+use crate::{bpf::TracerError, probes::Probe, process::memory};
 
 impl Collector {
     /// Those of a file's probes that do not disturb the exceptions of process `tgid`.
@@ -15,8 +15,8 @@ impl Collector {
             return probes;
         }
         let path = module.file.path.clone();
-        let obstacle = if !arch::EXCEPTIONS_PASS {
-            Some("on this architecture that is not certain".to_owned())
+        let obstacle = if module.signs_returns {
+            Some("its functions sign their return addresses".to_owned())
         } else if module.hides_unwinding {
             Some("its C++ runtime has no symbols".to_owned())
         } else if !self.can_pause(tgid) {

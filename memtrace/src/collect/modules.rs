@@ -46,6 +46,8 @@ pub(super) struct Module {
     pub(super) unwinding: Vec<u64>,
     /// It may throw without a symbol that shows it, see [`plan::hides_unwinding`].
     pub(super) hides_unwinding: bool,
+    /// See [`plan::signs_returns`].
+    pub(super) signs_returns: bool,
     /// Where code objects of its interpreter end, offset into the file.
     pub(super) code_dealloc: Option<u64>,
     segments: Vec<Segment>,
@@ -337,12 +339,18 @@ impl Modules {
             let candidate = python.as_ref().ok().and_then(Option::as_ref);
             let code_dealloc = candidate.and_then(|candidate| candidate.code_dealloc);
             let code_dealloc = code_dealloc.and_then(|virt| plan::code_dealloc(&elf, virt));
+            let probes = plan::plan(&elf, &ExtraAllocator::prefixes(&self.extra, &file.path));
+            let signs_returns = plan::signs_returns(&elf, &probes);
             (
                 elf.build_id.clone(),
                 library(&file, &elf),
-                plan::plan(&elf, &ExtraAllocator::prefixes(&self.extra, &file.path)),
+                probes,
                 plan::lacking(&elf, &file.path),
-                (plan::unwinding(&elf), plan::hides_unwinding(&elf)),
+                (
+                    plan::unwinding(&elf),
+                    plan::hides_unwinding(&elf),
+                    signs_returns,
+                ),
                 elf.segments().to_vec(),
                 (python, code_dealloc),
             )
@@ -371,6 +379,7 @@ impl Modules {
             lacking,
             unwinding: unwinding.0,
             hides_unwinding: unwinding.1,
+            signs_returns: unwinding.2,
             segments,
             python: python.0,
             code_dealloc: python.1,

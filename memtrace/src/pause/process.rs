@@ -390,7 +390,7 @@ impl<S: Stops> Process<S> {
             return self.give_way(tid);
         };
         // A thread that was killed meanwhile is not unwound.
-        if restore(&unwinding).is_err() && tasks::tgid_of(tid).is_some() {
+        if restore(tid, &unwinding).is_err() && tasks::tgid_of(tid).is_some() {
             self.notify(Notice::NotRestored { tid });
         }
         self.resume(tid, 0);

@@ -14,12 +14,15 @@
 use memtrace_common::Layer;
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
 
-use crate::frames::{
-    caching,
-    device_functions::{
-        Library, array, foreign, free, graph_node, measured, other, physical, row, streamed, to,
+use crate::{
+    arch,
+    frames::{
+        caching,
+        device_functions::{
+            Library, array, foreign, free, graph_node, measured, other, physical, row, streamed, to,
+        },
+        functions::Row,
     },
-    functions::Row,
 };
 
 /// Every library with functions that are known by their whole names, those of caching allocators last.
@@ -144,6 +147,9 @@ const CUDA_DRIVER: &[Row] = &[
     row("cuGetProcAddress", other(DRIVER, Operation::Resolve)),
 ];
 
+/// The argument after two pointers and a `cudaExtent`, among the registers.
+const AFTER_EXTENT: u8 = 2 + arch::STRUCTURES_BY_POINTER as u8;
+
 /// cuda_runtime_api.h.
 const CUDA_RUNTIME: &[Row] = &[
     row("cudaMalloc", to(RUNTIME, 1)),
@@ -167,7 +173,7 @@ const CUDA_RUNTIME: &[Row] = &[
     ),
     row(
         "cudaMallocMipmappedArray",
-        array(RUNTIME, Measure::ChannelsExtent, 2),
+        array(RUNTIME, Measure::ChannelsExtent, AFTER_EXTENT),
     ),
     row("cudaFree", free(RUNTIME, 0)),
     row("cudaFreeAsync", free(RUNTIME, 0)),
@@ -228,7 +234,7 @@ const HIP: &[Row] = &[
     ),
     row(
         "hipMallocMipmappedArray",
-        array(Layer::Hip, Measure::ChannelsExtent, 2),
+        array(Layer::Hip, Measure::ChannelsExtent, AFTER_EXTENT),
     ),
     row(
         "hipArrayCreate",

@@ -185,6 +185,30 @@ pub(crate) fn hides_unwinding(elf: &Elf<'_>) -> bool {
     elf.has_section(".gcc_except_table") && !elf.names().any(known)
 }
 
+/// Most code of a file that is searched for signatures, bytes.
+const MOST_SEARCHED: u64 = 256 << 20;
+
+/// Whether the functions of a file that may throw sign their return addresses, or those to which they jump may: then only
+/// the thread itself could put back one that a return probe has replaced.
+pub(crate) fn signs_returns(elf: &Elf<'_>, probes: &[Probe]) -> bool {
+    const PIECE: u64 = 1 << 20;
+    let Some(probe) = probes.iter().find(|probe| probe.may_throw()) else {
+        return false;
+    };
+    if !arch::has_signatures() {
+        return false;
+    }
+    let code = elf.code_around(probe.entry_offset);
+    if code.is_empty() || code.end - code.start > MOST_SEARCHED {
+        return true;
+    }
+    let mut piece = vec![0; PIECE as usize];
+    code.clone().step_by(PIECE as usize).any(|from| {
+        let piece = &mut piece[..PIECE.min(code.end - from) as usize];
+        elf.copy(from, piece).is_none() || arch::signs_returns(elf.architecture, piece)
+    })
+}
+
 /// Functions that a library's version does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lacking {

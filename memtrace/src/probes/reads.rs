@@ -4,7 +4,7 @@
 
 use memtrace_common::function::{Function, Measure, NO_ARGUMENT, Operation, Outcome};
 
-use crate::arch::Reads;
+use crate::arch::{self, Reads};
 
 /// The registers that the entry program of a function reads. Those that the cookie names may hold
 /// any argument; the others are read by position.
@@ -46,6 +46,15 @@ fn address(function: &Function) -> Reads {
     }
 }
 
+/// The argument that points to a `cudaExtent`, if it is not on the stack.
+fn extent(function: &Function) -> Reads {
+    match function.measure {
+        Measure::PitchedExtent if arch::STRUCTURES_BY_POINTER => positions(&[1]),
+        Measure::ChannelsExtent if arch::STRUCTURES_BY_POINTER => positions(&[2]),
+        _ => Reads::NOTHING,
+    }
+}
+
 /// The arguments from which the block's size follows, besides those on the stack.
 fn size(function: &Function) -> Reads {
     let described = match function.measure {
@@ -62,6 +71,7 @@ fn size(function: &Function) -> Reads {
     Reads::anywhere(function.size)
         .and(Reads::anywhere(function.count))
         .and(positions(&[described]))
+        .and(extent(function))
 }
 
 #[cfg(test)]
@@ -95,9 +105,7 @@ mod tests {
             ("_ZdlPvm", &[], &[0]),
             ("cudaMalloc", &[0], &[1]),
             ("cudaMallocPitch", &[0, 1], &[2, 3]),
-            ("cudaMalloc3D", &[0], &[]),
             ("cudaMallocArray", &[0, 1], &[2, 3]),
-            ("cudaMallocMipmappedArray", &[0, 1], &[2]),
             ("cuArrayCreate_v2", &[0, 1], &[]),
             ("cuMemCreate", &[0, 2], &[1]),
             ("cuMemHostRegister_v2", &[], &[0, 1]),
@@ -120,6 +128,19 @@ mod tests {
             let expected = anywhere.fold(positions(by_position), Reads::and);
             assert_eq!(reads(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn an_extent_on_the_stack_takes_no_register() {
+        let (volume, mipmapped) = (reads("cudaMalloc3D"), reads("cudaMallocMipmappedArray"));
+        let expected = match arch::STRUCTURES_BY_POINTER {
+            true => (
+                positions(&[0, 1]),
+                positions(&[0, 1, 2]).and(Reads::anywhere(3)),
+            ),
+            false => (positions(&[0]), positions(&[0, 1]).and(Reads::anywhere(2))),
+        };
+        assert_eq!((volume, mipmapped), expected);
     }
 
     #[test]

@@ -72,16 +72,22 @@ pub(super) fn rule<'data>(
     if !returns_as_usual(return_address) || !sp_is_cfa {
         return UNSUPPORTED;
     }
+    let extra = row.register(arch::EXTRA);
+    let pushed = match extra {
+        Some(RegisterRule::Offset(offset)) => pushed_by_jump(offset),
+        _ => 0,
+    };
     let cfa = match row.cfa() {
         CfaRule::RegisterAndOffset { register, offset } => {
-            cfa_of(Shape::Offset(*register, *offset))
+            cfa_of(Shape::Offset(*register, offset.saturating_add(pushed)))
         }
+        CfaRule::Expression(_) if pushed != 0 => None,
         CfaRule::Expression(expression) => shape(expression).and_then(cfa_of),
     };
     let fp = match row.register(arch::FP) {
         // Without a rule a register that callees save is unchanged; unwinders take `Undefined` so too.
         None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => Some((fp::SAME, 0)),
-        Some(RegisterRule::Offset(offset)) => fp_at(fp::AT_CFA, offset),
+        Some(RegisterRule::Offset(offset)) => fp_at(fp::AT_CFA, offset.saturating_sub(pushed)),
         Some(RegisterRule::Expression(expression)) => match shape(&expression) {
             Some(Shape::Offset(arch::FP, offset)) => fp_at(fp::AT_FP, offset),
             _ => None,
@@ -96,9 +102,19 @@ pub(super) fn rule<'data>(
                 fp_offset,
                 cfa_offset,
             };
-            with_extra(rule, row.register(arch::EXTRA))
+            with_extra(rule, extra, pushed)
         }
         _ => UNSUPPORTED,
+    }
+}
+
+/// Bytes from the CFA to the caller's stack pointer, for the place of a return address that calls leave in a register.
+/// An entry of the PLT pushes it with another word, and `_dl_runtime_resolve`, to which it jumps, counts both as the
+/// caller's (sysdeps/aarch64/dl-trampoline.S of glibc).
+fn pushed_by_jump(offset: i64) -> i64 {
+    match (RETURN_ADDRESS_SIZE, offset) {
+        (0, 8) => 16,
+        _ => 0,
     }
 }
 
@@ -140,10 +156,10 @@ fn cfa_of(shape: Shape) -> Option<(u8, i32)> {
 }
 
 /// The rule that also says where the extra register is.
-fn with_extra(rule: Rule, extra: Option<RegisterRule<usize>>) -> Rule {
+fn with_extra(rule: Rule, extra: Option<RegisterRule<usize>>, pushed: i64) -> Rule {
     match extra {
         None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => rule,
-        Some(RegisterRule::Offset(offset)) => with_extra_at(rule, offset),
+        Some(RegisterRule::Offset(offset)) => with_extra_at(rule, offset.saturating_sub(pushed)),
         Some(_) => Rule {
             fp: rule.fp | extra::LOST << extra::SHIFT,
             ..rule

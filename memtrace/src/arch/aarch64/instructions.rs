@@ -100,6 +100,11 @@ pub(crate) fn returns(body: &[u8]) -> Vec<u64> {
     ends.map(|instruction| instruction.at).collect()
 }
 
+/// See [`crate::arch::signs_returns`]: by `paciasp` or `pacibsp`.
+pub(crate) fn signs_returns(code: &[u8]) -> bool {
+    decode(code, 0).any(|instruction| instruction.is(0xffff_ffbf, 0xd503_233f))
+}
+
 /// See [`crate::arch::forwards`].
 pub(crate) fn forwards(body: &[u8], start: u64) -> Option<Forward> {
     let mut code = decode(body, start).skip_while(|instruction| instruction.is_marker());

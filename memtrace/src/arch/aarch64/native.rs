@@ -40,9 +40,16 @@ pub(crate) const CFA_AT_ENTRY: i64 = 0;
 pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 3] =
     [(EXTRA, SIGNAL_EXTRA), (SP, SIGNAL_SP), (FP, SIGNAL_FP)];
 
-/// Whether the kernel side finds each return address that a return probe has replaced, before an exception passes it. A
-/// function saves it anywhere in its frame, and perhaps signed.
-pub(crate) const EXCEPTIONS_PASS: bool = false;
+/// Whether the processor signs return addresses where functions ask for it: `HWCAP_PACA`
+/// (arch/arm64/include/uapi/asm/hwcap.h).
+pub(crate) fn has_signatures() -> bool {
+    // SAFETY: getauxval takes any number.
+    unsafe { libc::getauxval(libc::AT_HWCAP) & 1 << 30 != 0 }
+}
+
+/// Whether a structure of more than 16 bytes is passed by a pointer, which takes an argument register (AAPCS64, section
+/// 6.8.2, rule B.4), and not on the stack.
+pub(crate) const STRUCTURES_BY_POINTER: bool = true;
 
 /// Bits of an address of user space (Documentation/arch/arm64/memory.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 48;

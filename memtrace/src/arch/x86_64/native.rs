@@ -45,9 +45,14 @@ pub(crate) const IN_SIGNAL_FRAME: [(Register, u64); 4] = [
     (EXTRA, SIGNAL_EXTRA),
 ];
 
-/// Whether the kernel side finds each return address that a return probe has replaced, before an exception passes it: it
-/// is at the stack pointer of the entry.
-pub(crate) const EXCEPTIONS_PASS: bool = true;
+/// Whether the processor signs return addresses where functions ask for it.
+pub(crate) fn has_signatures() -> bool {
+    false
+}
+
+/// Whether a structure of more than 16 bytes is passed by a pointer, which takes an argument register, and not on the
+/// stack (System V psABI, AMD64 supplement, section 3.2.3: class MEMORY).
+pub(crate) const STRUCTURES_BY_POINTER: bool = false;
 
 /// Bits of an address of user space (Documentation/arch/x86/x86_64/mm.rst). Programs get longer ones only if they ask.
 pub(crate) const ADDRESS_BITS: u32 = 47;

@@ -216,6 +216,8 @@ impl Image {
         };
         // A missing rule for the return address does not mean that there is none.
         if row.register(arch::PC).is_none()
+            // Above the CFA: that is not the caller's stack pointer.
+            || matches!(row.register(arch::PC), Some(RegisterRule::Offset(0..)))
             || !done(row.register(arch::PC))
             || !done(row.register(arch::FP))
         {

@@ -34,7 +34,7 @@ use self::{
 use super::{location::ModuleIndex, modules::Modules};
 use crate::{arch, bpf::decode::Sample, process::maps::Mapping};
 
-/// Samples that wait for the thread: some 130 MB of copies at most.
+/// Samples that wait for the thread, and again that it has waiting: some 130 MB of copies at most each.
 const WAITING: usize = 4096;
 
 /// Mismatches that are logged in full.
@@ -192,48 +192,96 @@ impl Verifier {
 }
 
 fn work(messages: &Receiver<Message>) -> Counts {
-    let mut images: HashMap<ModuleIndex, Image> = HashMap::new();
-    let mut spaces: HashMap<u32, Arc<Space>> = HashMap::new();
-    let mut cache = arch::UnwindCache::new();
-    let mut counts = Counts::default();
+    let mut work = Work::default();
     for message in messages {
+        work.handle(message);
+    }
+    let waiting: Vec<u32> = work.waiting.keys().copied().collect();
+    for tgid in waiting {
+        work.compare_all_of(tgid);
+    }
+    work.counts
+}
+
+/// The thread's state.
+#[derive(Default)]
+struct Work {
+    images: HashMap<ModuleIndex, Image>,
+    spaces: HashMap<u32, Arc<Space>>,
+    cache: arch::UnwindCache,
+    /// Samples by process whose mappings are still to come.
+    waiting: HashMap<u32, Vec<Box<Sample>>>,
+    counts: Counts,
+}
+
+impl Work {
+    fn handle(&mut self, message: Message) {
         match message {
             Message::Module(index, path, file) => {
-                images.insert(index, Image::open(path, &file));
+                self.images.insert(index, Image::open(path, &file));
             }
-            Message::Mappings(tgid, sequence, mapped) => match spaces.get_mut(&tgid) {
-                Some(space) if space.maps_the_same(&mapped) => {
-                    Arc::make_mut(space).sequence = sequence;
+            Message::Mappings(tgid, sequence, mapped) => {
+                match self.spaces.get_mut(&tgid) {
+                    Some(space) if space.maps_the_same(&mapped) => {
+                        Arc::make_mut(space).sequence = sequence;
+                    }
+                    _ => {
+                        let space = Space::new(sequence, mapped, &self.images);
+                        self.spaces.insert(tgid, Arc::new(space));
+                    }
                 }
-                _ => {
-                    spaces.insert(tgid, Arc::new(Space::new(sequence, mapped, &images)));
+                for sample in self.waiting.remove(&tgid).unwrap_or_default() {
+                    self.compare_in_time(sample);
                 }
-            },
+            }
             Message::Forked { parent, child } => {
-                if let Some(space) = spaces.get(&parent) {
+                if let Some(space) = self.spaces.get(&parent) {
                     let space = Arc::clone(space);
-                    spaces.insert(child, space);
+                    self.spaces.insert(child, space);
                 }
             }
             Message::Forgotten(tgid) => {
-                spaces.remove(&tgid);
+                self.compare_all_of(tgid);
+                self.spaces.remove(&tgid);
             }
-            Message::Sample(sample) => {
-                let outcome = match spaces.get(&sample.header.tgid) {
-                    Some(space) => space.compare(&sample, &mut images, &mut cache),
-                    None => Outcome::incomparable("process_unknown"),
-                };
-                counts.add(&outcome);
-                if outcome.ended == Ended::Mismatch && counts.mismatches <= LOGGED {
-                    tracing::error!(
-                        "a stack of process {} (thread {}) does not verify\n{}",
-                        sample.header.tgid,
-                        sample.header.tid,
-                        compare::describe(&sample, &outcome, &images)
-                    );
-                }
-            }
+            Message::Sample(sample) => self.compare_in_time(sample),
         }
     }
-    counts
+
+    /// Compares a walk, but not before the mappings that it is based on have come: a program that changes its code does not
+    /// wait for the collector to read them.
+    fn compare_in_time(&mut self, sample: Box<Sample>) {
+        let tgid = sample.header.tgid;
+        let space = self.spaces.get(&tgid);
+        let is_early = space.is_some_and(|space| sample.sequence > space.sequence);
+        let waiting = self.waiting.values().map(Vec::len).sum::<usize>();
+        if is_early && waiting < WAITING {
+            self.waiting.entry(tgid).or_default().push(sample);
+        } else {
+            self.compare(&sample);
+        }
+    }
+
+    /// Compares the waiting walks of a process, whatever its mappings.
+    fn compare_all_of(&mut self, tgid: u32) {
+        for sample in self.waiting.remove(&tgid).unwrap_or_default() {
+            self.compare(&sample);
+        }
+    }
+
+    fn compare(&mut self, sample: &Sample) {
+        let outcome = match self.spaces.get(&sample.header.tgid) {
+            Some(space) => space.compare(sample, &mut self.images, &mut self.cache),
+            None => Outcome::incomparable("process_unknown"),
+        };
+        self.counts.add(&outcome);
+        if outcome.ended == Ended::Mismatch && self.counts.mismatches <= LOGGED {
+            tracing::error!(
+                "a stack of process {} (thread {}) does not verify\n{}",
+                sample.header.tgid,
+                sample.header.tid,
+                compare::describe(sample, &outcome, &self.images)
+            );
+        }
+    }
 }

@@ -8,7 +8,7 @@ use memtrace_common::{
 };
 
 use super::{
-    Mapped, ModuleIndex,
+    Mapped, Message, ModuleIndex, Work,
     compare::{Ended, Outcome, Space},
     image::Image,
 };
@@ -18,6 +18,7 @@ use crate::{arch, bpf::decode::Sample, process::maps};
 const PAGES: usize = 32;
 
 struct Fixture {
+    mapped: Vec<Mapped>,
     space: Space,
     images: HashMap<ModuleIndex, Image>,
     sample: Sample,
@@ -58,7 +59,8 @@ impl Fixture {
             });
         }
         let mut fixture = Fixture {
-            space: Space::new(7, mapped, &images),
+            space: Space::new(7, mapped.clone(), &images),
+            mapped,
             images,
             sample: Sample {
                 header: Header::default(),
@@ -179,4 +181,30 @@ fn mappings_of_another_time_prove_nothing() {
         fixture.compare().ended,
         Ended::Incomparable("mappings_changed")
     );
+}
+
+#[test]
+fn a_walk_waits_for_the_mappings_that_it_is_based_on() {
+    const TGID: u32 = 5;
+    let Fixture {
+        mapped,
+        images,
+        mut sample,
+        ..
+    } = Fixture::here();
+    sample.header.tgid = TGID;
+    let mut work = Work {
+        images,
+        ..Work::default()
+    };
+    work.handle(Message::Mappings(TGID, 6, Vec::new()));
+    work.handle(Message::Sample(Box::new(sample.clone())));
+    assert_eq!(work.counts.stacks, 0);
+    work.handle(Message::Mappings(TGID, 7, mapped));
+    assert_eq!((work.counts.stacks, work.counts.whole), (1, 1));
+    sample.sequence = 8;
+    work.handle(Message::Sample(Box::new(sample)));
+    assert_eq!(work.counts.stacks, 1);
+    work.handle(Message::Forgotten(TGID));
+    assert_eq!(work.counts.partly["mappings_changed"], 1);
 }

@@ -16,6 +16,7 @@ use object::read::elf::{
     SectionHeader as _, Sym as _,
 };
 use object::read::{ReadRef as _, StringTable};
+use std::ops::Range;
 
 use crate::{
     arch::{self, Architecture},
@@ -206,6 +207,35 @@ impl<'data> Elf<'data> {
             self.data.read_bytes_at(file_offset, len).ok()
         });
         bytes.unwrap_or_default()
+    }
+
+    /// The section that has the code at an offset into the file, or in a file without sections the segment; offsets into the
+    /// file, empty if there is none.
+    pub(crate) fn code_around(&self, file_offset: u64) -> Range<u64> {
+        let endian = self.endian;
+        let sections = self.sections.iter().map(|section| {
+            let start = section.sh_offset(endian);
+            let is_code = section.sh_flags(endian).0 & elf::SHF_EXECINSTR.0 != 0;
+            (
+                is_code,
+                start..start.saturating_add(section.sh_size(endian)),
+            )
+        });
+        let segments = self.segments.iter().map(|segment| {
+            let start = segment.file_offset;
+            (
+                segment.execute,
+                start..start.saturating_add(segment.file_size),
+            )
+        });
+        let mut code = sections.chain(segments);
+        let around = code.find(|(is_code, range)| *is_code && range.contains(&file_offset));
+        around.map(|(_, range)| range).unwrap_or_default()
+    }
+
+    /// Fills the buffer with what is in the file from an offset on.
+    pub(crate) fn copy(&self, file_offset: u64, buffer: &mut [u8]) -> Option<()> {
+        self.data.0.copy(file_offset, buffer)
     }
 
     /// The functions that the file defines, dynamic symbols first; a function

@@ -45,6 +45,16 @@ fn glibcs_malloc_saves_its_return_address_first() {
 }
 
 #[test]
+fn functions_sign_their_return_addresses_with_either_key() {
+    const PACIBSP: u32 = 0xd503_237f;
+    for signs in [PACIASP, PACIBSP] {
+        assert!(signs_returns(&code(&[BTI_C, signs, STP])));
+    }
+    // autiasp
+    assert!(!signs_returns(&code(&[BTI_C, STP, 0xd503_23bf, RET])));
+}
+
+#[test]
 fn a_site_is_behind_instructions_that_only_compute() {
     for passed in [
         MOV_X21_X0,
