@@ -210,7 +210,7 @@ struct Work {
     spaces: HashMap<u32, Arc<Space>>,
     cache: arch::UnwindCache,
     /// Samples by process whose mappings are still to come.
-    waiting: HashMap<u32, Vec<Box<Sample>>>,
+    waiting: HashMap<u32, Vec<Sample>>,
     counts: Counts,
 }
 
@@ -244,13 +244,13 @@ impl Work {
                 self.compare_all_of(tgid);
                 self.spaces.remove(&tgid);
             }
-            Message::Sample(sample) => self.compare_in_time(sample),
+            Message::Sample(sample) => self.compare_in_time(*sample),
         }
     }
 
     /// Compares a walk, but not before the mappings that it is based on have come: a program that changes its code does not
     /// wait for the collector to read them.
-    fn compare_in_time(&mut self, sample: Box<Sample>) {
+    fn compare_in_time(&mut self, sample: Sample) {
         let tgid = sample.header.tgid;
         let space = self.spaces.get(&tgid);
         let is_early = space.is_some_and(|space| sample.sequence > space.sequence);
