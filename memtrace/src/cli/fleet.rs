@@ -56,9 +56,8 @@ pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<()> {
             Err(error) => tracing::warn!("left out `{}`: {error:#}", path.display()),
         }
     }
-    drop(progress);
     anyhow::ensure!(!readings.is_empty(), "none of the recordings can be read");
-    print(&readings, args.format)
+    print(&readings, args.format, progress)
 }
 
 /// Compares recordings of hosts that grow, as the reader says, with recordings of others.
@@ -71,12 +70,12 @@ pub(super) fn compare(good: &[PathBuf], bad: &[PathBuf], format: Format) -> anyh
     let good = good.iter().map(|path| read(path, Some(false)));
     let bad = bad.iter().map(|path| read(path, Some(true)));
     let readings = good.chain(bad).collect::<Result<Vec<_>, _>>()?;
-    drop(progress);
-    print(&readings, format)
+    print(&readings, format, progress)
 }
 
-fn print(readings: &[Reading], format: Format) -> anyhow::Result<()> {
+fn print(readings: &[Reading], format: Format, progress: Progress) -> anyhow::Result<()> {
     let fleet = fleet::judge(readings);
+    drop(progress);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = match format {
         Format::Text => render::fleet::text(&mut out, &fleet),

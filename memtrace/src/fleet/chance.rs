@@ -14,6 +14,9 @@ pub(super) const LEAST: f64 = 1.0 / (DRAWS + 1) as f64;
 /// A fact whose own test is worse than this is not tried together with another one.
 const PROMISING: f64 = 0.1;
 
+/// Facts that are tried together, the best ones.
+const MOST_PROMISING: usize = 50;
+
 /// Some hosts, and the ways to part them.
 pub(super) struct Chance<'a> {
     hosts: Vec<usize>,
@@ -106,8 +109,11 @@ impl<'a> Chance<'a> {
 
     fn best_pair_for(&mut self, grow: &Hosts) -> Option<(f64, Pair)> {
         let tests = self.tests_for(grow).into_iter().enumerate();
-        let promising = tests.filter(|(_, test)| *test <= PROMISING);
-        let promising: Vec<usize> = promising.map(|(number, _)| number).collect();
+        let mut promising: Vec<(usize, f64)> =
+            tests.filter(|(_, test)| *test <= PROMISING).collect();
+        promising.sort_by(|a, b| a.1.total_cmp(&b.1));
+        promising.truncate(MOST_PROMISING);
+        let promising: Vec<usize> = promising.into_iter().map(|(number, _)| number).collect();
         let mut best: Option<(f64, Pair)> = None;
         for (place, &a) in promising.iter().enumerate() {
             for &b in &promising[place + 1..] {

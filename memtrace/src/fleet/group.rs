@@ -98,7 +98,9 @@ pub(crate) fn judge(readings: &[Reading]) -> Fleet {
         let group = (state == State::Grows).then(|| group(&mut groups, reading));
         // Recordings of one host under the same conditions say what one of them says.
         let known = hosts.iter_mut().find(|known| {
-            known.host.name == reading.host && is_same(&known.host.facts, &reading.facts)
+            known.host.name == reading.host
+                && (reading.given.is_none() || known.state == state)
+                && is_same(&known.host.facts, &reading.facts)
         });
         match known {
             Some(known) => {

@@ -90,8 +90,10 @@ impl Search {
             return Some(cause);
         }
         let first = cause.conditions[0].clone();
-        let with = self.having(&first).both(hosts);
-        let without = hosts.without(&with);
+        let (known, has) = self.sides(&first);
+        let with = has.both(hosts);
+        // A host whose value is not known is on neither side.
+        let without = known.both(hosts).without(&with);
         let is_pair = !cause.and.is_empty();
         self.causes.push(cause);
         // What else grows beside two facts together is not asked.
@@ -105,10 +107,13 @@ impl Search {
         None
     }
 
-    fn having(&self, condition: &Condition) -> Hosts {
+    /// The hosts whose value is known, and those of them that meet the condition.
+    fn sides(&self, condition: &Condition) -> (Hosts, Hosts) {
         let mut splits = self.splits.iter();
         let split = splits.find(|split| split.conditions.contains(condition));
-        split.map_or_else(Hosts::default, |split| split.has.clone())
+        split.map_or_else(Default::default, |split| {
+            (split.known.clone(), split.has.clone())
+        })
     }
 
     /// The fact that separates these hosts best; two that do so together, if chance explains these less.

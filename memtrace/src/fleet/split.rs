@@ -66,7 +66,8 @@ pub(super) fn splits(hosts: &[Host]) -> Vec<Split> {
     let fields: BTreeSet<&str> = hosts
         .iter()
         .flat_map(|host| host.facts.keys().map(String::as_str))
-        .filter(|field| *field != NAMES && !is_of_session(field))
+        // A state at the end, and not a setting.
+        .filter(|field| !is_of_session(field) && ![NAMES, "descriptors.most"].contains(field))
         .collect();
     merged(fields.into_iter().flat_map(|field| of_field(hosts, field)))
 }

@@ -277,7 +277,7 @@ fn look_at(at: &Named) -> Vec<Item> {
             let before = format!("{} by ", per_second(*rate));
             vec![named("maps as much", &before, line)]
         }
-        Named::StartsProcesses(frame) => vec![named("started by", "", frame)],
+        Named::StartsProcesses(frame) => vec![named("started by", "probably ", frame)],
         Named::CreatesThreads(frame) => vec![named("created by", "", frame)],
     }
 }

@@ -143,7 +143,8 @@ fn cause(out: &mut impl Write, cause: &Cause) -> io::Result<()> {
         cause.without.of,
         percent(cause.chance)
     )?;
-    let others: Vec<&Condition> = others.iter().chain(cause.and.iter().skip(1)).collect();
+    // Of two facts together, the others of either are those of more hosts.
+    let others = if cause.and.is_empty() { others } else { &[] };
     for other in others.iter().take(CONDITIONS) {
         writeln!(out, "    the same hosts: {}", condition(other))?;
     }

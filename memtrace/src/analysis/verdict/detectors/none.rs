@@ -50,7 +50,7 @@ pub(crate) const SLOWED_DOWN: &str = "slowed_down";
 
 static SLOWED: Statement = Statement {
     name: SLOWED_DOWN,
-    sentence: "it allocated {allocations} times a second, although tracing slowed it down: untraced, it does more, and what leaks grows as much faster",
+    sentence: "it allocated {allocations} times a second, and tracing may have slowed it down: untraced, it may do more, and leak as much more",
 };
 
 /// Allocations per second from which tracing takes a tenth of the time or more: at least 2 µs for each, with its release.
