@@ -53,7 +53,7 @@ enum Example {
 /// A server that runs until this is dropped, and its source.
 struct Server {
     process: Child,
-    /// It would end if nobody could read its output.
+    /// It would end if its output had no reader.
     output: BufReader<ChildStdout>,
     _folder: TempDir,
 }

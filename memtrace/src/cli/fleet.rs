@@ -52,7 +52,7 @@ pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<()> {
     for path in files(&args.paths)? {
         match read(&path, None) {
             Ok(reading) => readings.push(reading),
-            // One damaged file of many is no reason to say nothing.
+            // A damaged file must not hide what the others say.
             Err(error) => tracing::warn!("left out `{}`: {error:#}", path.display()),
         }
     }

@@ -55,7 +55,7 @@ fn replacement(tgid: u32) -> io::Result<Option<u64>> {
 const FRAME: u64 = 64 << 10;
 
 /// Where a function may have saved the return address that it got in a register: below the stack pointer at its entry, and
-/// above `from`, where the frames of its callees end. Whole words; empty if there is no such place.
+/// above `from`, where the frames of its callees end. Whole words; empty if the frame is empty.
 fn frame(entry: &PendingReturn, from: u64) -> Range<u64> {
     let end = entry.slot & !7;
     let lowest = end.saturating_sub(FRAME);
@@ -66,8 +66,8 @@ fn frame(entry: &PendingReturn, from: u64) -> Range<u64> {
     }
 }
 
-/// Offsets of the words that hold a replaced return address. Of several, some are left from earlier calls: nobody reads
-/// those before writing them.
+/// Offsets of the words that hold a replaced return address. Of several, some are left from earlier calls: a function
+/// writes those before it reads them.
 ///
 /// # Errors
 /// The only one is signed (Documentation/arch/arm64/pointer-authentication.rst): the original would have to be, too, and

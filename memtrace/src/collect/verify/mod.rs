@@ -262,7 +262,7 @@ impl Work {
         }
     }
 
-    /// Compares the waiting walks of a process, whatever its mappings.
+    /// Compares the waiting walks of a process with the mappings that are known.
     fn compare_all_of(&mut self, tgid: u32) {
         for sample in self.waiting.remove(&tgid).unwrap_or_default() {
             self.compare(&sample);
